@@ -73,6 +73,8 @@ class ColumnEncoding(Record):
     """
 
     kind: ClassVar[str] = "number"
+    #: Whether `Encoding.encode_side_info` stores values of this kind as numbers.
+    is_coded: ClassVar[bool] = False
 
     name: str
     #: Categories as strings; the first is the reference. Empty for numbers and dates.
@@ -104,7 +106,7 @@ class ColumnEncoding(Record):
     def read(self, column: Column, title: str, advice: str = "") -> tuple[np.ndarray, list[str]]:
         """Return the encoded values (n, k) of a column, NaN if missing, and unknown categories.
 
-        A categorical column with fewer than two categories has no indicators. Its values are ones,
+        A categorical column with fewer than two categories has no indicators. Its values are zeros,
         or NaN if missing.
         """
         return numeric_column(column, title, advice)[:, None], []
@@ -122,9 +124,6 @@ class ColumnEncoding(Record):
         missing = np.isnan(values).any(axis=1)
         values = np.where(missing[:, None], self.fill, values)[:, : len(self.own_names)]
         return np.column_stack([values, missing]) if self.has_missing else values
-
-    #: Whether `encode_side_info` stores values of this kind as numbers.
-    is_coded: ClassVar[bool] = False
 
     def side_value(self, value: Any) -> tuple[float, bool]:
         """Return a value of side information as a number, and whether its category is known.
