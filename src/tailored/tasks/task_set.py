@@ -438,14 +438,6 @@ class TaskSet(Stored):
         sizes.flags.writeable = False
         return sizes
 
-    @property
-    def copies(self) -> np.ndarray:
-        """Number of copies (n,) of each row in `single_rows`."""
-        if (n := self.frequency_weight) is None:
-            return np.ones(len(self.y), dtype=np.int64)
-        most = max(MOST_SINGLE_ROWS // max(len(n), 1), FEWEST_REPEATS)
-        return np.where(n == np.rint(n), np.minimum(n, most), 1.0).astype(np.int64)
-
     def single_rows(self) -> Self:
         """Return the tasks with each row repeated according to its frequency, so that a split can
         divide the copies.
@@ -455,7 +447,7 @@ class TaskSet(Stored):
         """
         if (n := self.frequency_weight) is None:
             return self
-        copies = self.copies
+        copies = row_copies(self)
         index, first = np.repeat(np.arange(len(n)), copies), offsets_of(copies)
         values, copies = self.rows(index), copies[index]
         # A row of frequency n becomes c copies: the integers (n + i) // c, i < c, differ by at most
@@ -661,24 +653,13 @@ class TaskSet(Stored):
         n_support, keys = row_counts(check_share("support", support), self.sizes), None
         if shuffle:
             seed = np.frombuffer(check_rng(random_state).bytes(8), dtype="<u8")
-            keys = row_keys(seed, self.task_of_row, self.ranks())
-        return np.asarray(self.ranks(keys) < n_support[self.task_of_row]), n_support
+            keys = row_keys(seed, self.task_of_row, row_ranks(self))
+        return np.asarray(row_ranks(self, keys) < n_support[self.task_of_row]), n_support
 
     @property
     def task_of_row(self) -> NDArray[np.intp]:
         """Position of the task of each row, (n,)."""
         return np.repeat(np.arange(len(self)), self.sizes)
-
-    def ranks(self, keys: np.ndarray | None = None) -> NDArray[np.int64]:
-        """Return the rank (n,) of every row among the rows of its task, in the order of the rows or
-        of these keys (n,).
-        """
-        task = self.task_of_row
-        rank = position = np.arange(len(task)) - self.offsets[task]
-        if keys is not None:
-            rank = np.empty_like(position)
-            rank[np.lexsort((keys, task))] = position
-        return rank
 
     @classmethod
     def concat(cls, sets: Iterable[TaskSet], *, relabel: bool = False) -> Self:
@@ -790,6 +771,27 @@ def collect(table: TableRows) -> tuple[dict[str, Any], np.ndarray]:
         "encoding": encoding,
     }
     return rows | fields, order
+
+
+def row_copies(tasks: TaskSet) -> NDArray[np.int64]:
+    """Return the number of copies (n,) of each row in `TaskSet.single_rows`."""
+    if (n := tasks.frequency_weight) is None:
+        return np.ones(len(tasks.y), dtype=np.int64)
+    most = max(MOST_SINGLE_ROWS // max(len(n), 1), FEWEST_REPEATS)
+    return np.where(n == np.rint(n), np.minimum(n, most), 1.0).astype(np.int64)
+
+
+def row_ranks(tasks: TaskSet, keys: np.ndarray | None = None) -> NDArray[np.int64]:
+    """Return the rank (n,) of every row among the rows of its task.
+
+    Rows are in the given order, or in that of the ``keys`` (n,).
+    """
+    task = tasks.task_of_row
+    rank = position = np.arange(len(task)) - tasks.offsets[task]
+    if keys is not None:
+        rank = np.empty_like(position)
+        rank[np.lexsort((keys, task))] = position
+    return rank
 
 
 def no_tasks(n_features: int) -> TaskSet:
