@@ -30,7 +30,7 @@ from .losses import Loss, error_name, get_loss
 from .tasks.episodes import SupportLike, SupportSampling, split_first
 from .tasks.reading import label_keys
 from .tasks.rows import Array, standard_errors, task_means
-from .tasks.task_set import TaskSet, target_positions
+from .tasks.task_set import TaskSet, row_copies, target_positions
 
 __all__ = ["Evaluation", "evaluate", "task_scorer"]
 
@@ -352,7 +352,7 @@ def _folds(
         rows = np.concatenate(
             [np.arange(tasks.offsets[t], tasks.offsets[t + 1]) for t in positions]
         )
-        rows = np.repeat(rows, tasks.copies[rows])[~is_support]
+        rows = np.repeat(rows, row_copies(tasks)[rows])[~is_support]
         folds.append(_Fold(order[number != k], positions, chosen, query, rows))
     return folds
 

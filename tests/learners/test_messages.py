@@ -248,7 +248,7 @@ def test_columns_of_tasks_become_side_information_as_the_warning_says(tmp_path):
         ),
         (
             lambda: learner.fit(X, frame["y"], groups=groups),
-            "pass side_info=X[['size']], and X without",
+            "pass side_info=X[['size']].to_numpy(), and X without",
         ),
         (
             lambda: learner.fit(TaskSet.from_frame(frame, features=["x", "size", "kind"], **roles)),
@@ -262,6 +262,9 @@ def test_columns_of_tasks_become_side_information_as_the_warning_says(tmp_path):
         TaskSet.from_frame(frame[["g", "x", "size", "y"]], side_columns=["size"], **roles)
     )
     expected = expected.predict(X[["x"]], groups)
-    for inputs, side in ((X[["x"]], X[["size"]]), (X.to_numpy()[:, [0]], X.to_numpy()[:, [1]])):
+    for inputs, side in (
+        (X[["x"]], X[["size"]].to_numpy()),
+        (X.to_numpy()[:, [0]], X.to_numpy()[:, [1]]),
+    ):
         again = EmpiricalBayesLearner().fit(inputs, frame["y"], groups=groups, side_info=side)
         np.testing.assert_allclose(again.predict(inputs, groups), expected, rtol=1e-9)

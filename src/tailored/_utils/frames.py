@@ -28,7 +28,8 @@ ValuesLike: TypeAlias = (
 )
 SideInfoLike: TypeAlias = Any  # see `TaskSet`; may be None
 
-# Types that are never frames.  Checking these with narwhals would cost more than reading a small task.
+# Types that are never frames.  Checking these with narwhals would cost more than reading a small
+# task.
 _PLAIN = (np.ndarray, list, tuple, dict, str, int, float)
 # pandas stores its index under these names in Arrow and parquet files.
 _INDEX = re.compile(r"__index_level_\d+__")
@@ -63,9 +64,8 @@ def read_frame(data: Any, name: str) -> Frame:
     """Return `data` as a narwhals dataframe in memory; raise TypeError if it is not a dataframe."""
     if not is_frame(data):
         lazy = " Call .collect() on a lazy frame." if hasattr(data, "collect") else ""
-        raise TypeError(
-            f"{name} must be a dataframe (pandas, polars or pyarrow); got {type(data).__name__}.{lazy}"
-        )
+        expected = "a dataframe (pandas, polars or pyarrow)"
+        raise TypeError(f"{name} must be {expected}; got {type(data).__name__}.{lazy}")
     try:
         return nw.from_native(data.compute() if is_dask(data) else data, eager_only=True)
     except DuplicateError:
@@ -77,12 +77,14 @@ def read_frame(data: Any, name: str) -> Frame:
 
 
 def other_columns(names: Iterable[str], excluded: Container[str | None]) -> list[str]:
-    """Return the names that are not excluded, without the index columns that pandas adds to files."""
+    """Return the names that are not excluded, without index columns of pandas files."""
     return [name for name in names if name not in excluded and not _INDEX.fullmatch(str(name))]
 
 
 def check_columns(frame: Frame, name: str, columns: object, taken: Sequence[str] = ()) -> list[str]:
-    """Return an argument's column names as a list; each must exist, occur once and have no other role."""
+    """Return an argument's column names as a list; each must exist, occur once and have no other
+    role.
+    """
     columns = list_names(name, columns)
     for i, column in enumerate(columns):
         if not isinstance(column, str):
@@ -93,14 +95,15 @@ def check_columns(frame: Frame, name: str, columns: object, taken: Sequence[str]
         if column in columns[:i]:
             raise ValueError(f"{name} names the column {column!r} twice. Name it once.")
         if column in taken:
+            role = "the task's label, the target, a weight or the exposure"
             raise ValueError(
-                f"{name} names the column {column!r}, which is the task's label, the target, a weight or the exposure. Choose another one."
+                f"{name} names the column {column!r}, which is {role}. Choose another one."
             )
     return columns
 
 
 def _refuse_index(frame: Frame, name: str, column: str) -> None:
-    """Raise ValueError if a name is not that of a column, but that of the index of a pandas frame."""
+    """Raise ValueError if a name is not that of a column, but of the index of a pandas frame."""
     index = nw.maybe_get_index(frame) if isinstance(frame, nw.DataFrame) else None
     if column not in frame.columns and index is not None and column in index.names:
         raise ValueError(
@@ -131,7 +134,8 @@ def require_columns(frame: Frame, name: str, columns: Iterable[str]) -> None:
 def numeric_column(column: Column, title: str, advice: str = "Encode it as numbers.") -> np.ndarray:
     """Return a numeric or boolean column as float64 with NaN for missing values.
 
-    `title` names the column in errors. pandas columns of dtype object or Sparse may contain numbers.
+    `title` names the column in errors. pandas columns of dtype object or Sparse may contain
+    numbers.
     """
     if column.dtype.is_numeric() or column.dtype == nw.Boolean:
         return as_floats(column)
@@ -147,7 +151,9 @@ def numeric_column(column: Column, title: str, advice: str = "Encode it as numbe
 
 
 def as_floats(column: Column) -> np.ndarray:
-    """Return a numeric column as float64 with NaN for missing values; integers beyond 2⁵³ are rounded."""
+    """Return a numeric column as float64 with NaN for missing values; integers beyond 2⁵³ are
+    rounded.
+    """
     try:
         return np.asarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64)
     except (TypeError, ValueError):  # pyarrow does not round
@@ -157,7 +163,7 @@ def as_floats(column: Column) -> np.ndarray:
 
 
 def is_null(column: Column) -> np.ndarray:
-    """Return a mask of the missing values of a column; NaN in a column of floats counts as missing."""
+    """Return a mask of the missing values of a column; NaN counts as missing."""
     null = np.asarray(column.is_null().to_numpy(), dtype=bool)
     return null | np.isnan(as_floats(column)) if column.dtype.is_float() else null
 
@@ -184,7 +190,9 @@ def read_target(y: ValuesLike) -> ValuesLike:
 
 
 def as_frame(columns: Mapping[str, Any]) -> Any:
-    """Return columns of equal length as a pandas DataFrame, or as a structured array if pandas is not installed."""
+    """Return columns of equal length as a pandas DataFrame, or as a structured array if pandas is
+    not installed.
+    """
     try:
         import pandas
     except ImportError:
@@ -202,7 +210,9 @@ def as_records(columns: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def with_columns(data: Frame, names: Sequence[str], columns: Mapping[str, np.ndarray]) -> Any:
-    """Return these columns of a dataframe with new columns appended, as a dataframe of the same library."""
+    """Return these columns of a dataframe with new columns appended, as a dataframe of the same
+    library.
+    """
     frame = read_frame(data, "query")
     native = nw.get_native_namespace(frame)
     series = [

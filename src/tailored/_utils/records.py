@@ -12,10 +12,12 @@ if TYPE_CHECKING:
 else:
 
     class cached_property:
-        """Compute a property once, without a lock, as `functools.cached_property` does since Python 3.12.
+        """Compute a property once, without a lock, as `functools.cached_property` does since Python
+        3.12.
 
-        Python 3.11 holds a lock during the computation, and a process that is forked in the meantime waits for it forever.
-        Without the lock, two threads may compute the same value twice.
+        Python 3.11 holds a lock during the computation, and a process that is forked in the
+        meantime waits for it forever. Without the lock, two threads may compute the same value
+        twice.
         """
 
         def __init__(self, compute: Callable[[Any], Any]) -> None:
@@ -45,11 +47,15 @@ def restored_on_failure(instance: object) -> Iterator[None]:
 
 
 class Stored:
-    """Marks the classes of the package whose objects model files can contain; `tailored.files` lists the subclasses."""
+    """Marks the classes of the package whose objects model files can contain; `tailored.files`
+    lists the subclasses.
+    """
 
 
 class Record(Stored):
-    """Base of frozen dataclasses whose cached properties are excluded from pickles, copies and files."""
+    """Base of frozen dataclasses whose cached properties are excluded from pickles, copies and
+    files.
+    """
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: vars(self)[field.name] for field in fields(self)}  # type: ignore[arg-type]

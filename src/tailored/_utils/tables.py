@@ -1,4 +1,6 @@
-"""`Table`: columns with a caption, which print as text in 80 columns, show as HTML, and convert to frames and JSON."""
+"""`Table`: columns with a caption, which print as text in 80 columns, show as HTML, and convert to
+frames and JSON.
+"""
 
 from __future__ import annotations
 
@@ -120,13 +122,17 @@ class Table:
 
 
 def wrap(text: str, indent: str = "", further: str | None = None) -> list[str]:
-    """Break text into lines of at most 80 characters; ``further`` is the indentation of all lines but the first."""
+    """Break text into lines of at most 80 characters; ``further`` is the indentation of all lines
+    but the first.
+    """
     further = indent if further is None else further
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=further)
 
 
 def shorten(name: str, longest: int = NAME_WIDTH) -> str:
-    """Replace the middle of a long name by an ellipsis, because similar names often differ at their ends."""
+    """Replace the middle of a long name by an ellipsis, because similar names often differ at their
+    ends.
+    """
     if len(name) <= longest:
         return name
     tail = (longest - 1) // 2
@@ -139,9 +145,11 @@ def plural(n: int, noun: str) -> str:
 
 
 def format_number(value: float) -> str:
-    """Format a number with four significant digits and all digits before the point; NaN gives an empty string.
+    """Format a number with four significant digits and all digits before the point; NaN gives an
+    empty string.
 
-    For absolute values below 1e-4, or of at least 1e6, three significant digits and an exponent are used.
+    For absolute values below 1e-4, or of at least 1e6, three significant digits and an exponent are
+    used.
     """
     if math.isnan(value):
         return ""
@@ -170,7 +178,9 @@ def _cell(value: Any, percent: bool) -> str:
 
 
 def _padded(name: str, cells: list[str], *, is_first: bool) -> list[str]:
-    """Return the header and cells padded to equal width; numbers are right-aligned, text and the first column left-aligned."""
+    """Return the header and cells padded to equal width; numbers are right-aligned, text and the
+    first column left-aligned.
+    """
     is_text = is_first or any(
         c.isalpha() for cell in cells if cell not in ("not used", "inf") for c in cell
     )
@@ -182,7 +192,9 @@ def _padded(name: str, cells: list[str], *, is_first: bool) -> list[str]:
 
 
 def _blocks(columns: list[list[str]], reserved: int) -> list[list[list[str]]]:
-    """Break a wide table into blocks of columns that fit the width; every block starts with the first column."""
+    """Break a wide table into blocks of columns that fit the width; every block starts with the
+    first column.
+    """
     blocks: list[list[list[str]]] = []
     space = 0
     for column in columns[1:]:

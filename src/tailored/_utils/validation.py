@@ -23,7 +23,8 @@ RandomState = int | np.random.RandomState | np.random.Generator | None
 
 
 def check_choice(name: str, value: object, registry: Iterable[str], also: str = "") -> str:
-    """Return `value` if it is a name in `registry`; otherwise raise ValueError with the names and the closest match.
+    """Return `value` if it is a name in `registry`; otherwise raise ValueError with the names and
+    the closest match.
 
     ``also`` describes further values that the argument may have.
     """
@@ -91,7 +92,9 @@ def check_int(name: str, value: object, minimum: int = 1) -> int:
 
 
 def check_rng(random_state: RandomState) -> np.random.RandomState | np.random.Generator:
-    """Return a random generator like scikit-learn's `check_random_state`; a NumPy Generator is also accepted."""
+    """Return a random generator like scikit-learn's `check_random_state`; a NumPy Generator is also
+    accepted.
+    """
     if isinstance(random_state, np.random.Generator):
         return random_state
     try:
@@ -103,8 +106,8 @@ def check_rng(random_state: RandomState) -> np.random.RandomState | np.random.Ge
 def check_psd(theta: Any, name: str = "theta", d: int | None = None) -> np.ndarray:
     """Return `theta` symmetrised, after checking that it is a (d, d) positive semidefinite matrix.
 
-    Tolerances for rounding: 1e-8 times the largest entry for asymmetry, and 1e-8 times the largest eigenvalue for
-    negative eigenvalues.
+    Tolerances for rounding: 1e-8 times the largest entry for asymmetry, and 1e-8 times the largest
+    eigenvalue for negative eigenvalues.
     """
     theta = check_array(theta, dtype=np.float64, input_name=name)
     want = theta.shape[0] if d is None else d
@@ -115,7 +118,8 @@ def check_psd(theta: Any, name: str = "theta", d: int | None = None) -> np.ndarr
         found = f"{name} - {name}.T has an entry of size {gap:.3g}"
         advice = f"Pass ({name} + {name}.T) / 2 if that is what you mean."
         raise ValueError(f"{name} must be symmetric, but {found}. {advice}")
-    # Entries are halved first, because the sum of two entries near the largest float would overflow.
+    # Entries are halved first, because the sum of two entries near the largest float would
+    # overflow.
     theta = 0.5 * theta + 0.5 * theta.T
     values = np.linalg.eigvalsh(theta)
     if values[0] < -1e-8 * max(values[-1], 0.0):
@@ -137,7 +141,9 @@ def check_shape(name: str, array: np.ndarray, *shape: int | None) -> None:
 
 @contextmanager
 def numbers_of(name: str) -> Iterator[None]:
-    """Add the argument's name to errors of scikit-learn and NumPy that lack it, and ignore overflow in checks for NaN."""
+    """Add the argument's name to errors of scikit-learn and NumPy that lack it, and ignore overflow
+    in checks for NaN.
+    """
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             yield
@@ -169,7 +175,8 @@ def targets_in_objects(y: Any) -> Any:
 
 
 def check_features(X: Any, min_rows: int = 1) -> Any:
-    """Return `X` as a 2-D C-contiguous float64 array, or as a canonical float64 CSR array if it is sparse.
+    """Return `X` as a 2-D C-contiguous float64 array, or as a canonical float64 CSR array if it is
+    sparse.
 
     NaN and infinity are accepted here: `check_finite` reports them when their task is known.
     A dense result may share memory with `X`; a sparse one never does.
@@ -201,7 +208,7 @@ def check_features(X: Any, min_rows: int = 1) -> Any:
 
 
 def canonical_csr(X: Any) -> sp.csr_array:
-    """Return a float64 copy of `X` with sorted, unique column indices, 32 bits wide where they fit."""
+    """Return a float64 copy of `X` with sorted, unique column indices, of 32 bits if they fit."""
     X = sp.csr_array(X, dtype=np.float64, copy=True)
     X.sum_duplicates()
     # 32-bit indices wherever possible, so that Numba compiles one specialisation
@@ -214,7 +221,9 @@ def canonical_csr(X: Any) -> sp.csr_array:
 
 
 def check_target(y: Any, n_rows: int) -> np.ndarray:
-    """Return `y` as a 1-D float64 array of `n_rows` values; NaN and infinity are left to `check_finite`."""
+    """Return `y` as a 1-D float64 array of `n_rows` values; NaN and infinity are left to
+    `check_finite`.
+    """
     if y is None:
         raise ValueError(
             "y should be a 1d array of numbers, but the target y is None. Pass a value per row."
@@ -253,9 +262,11 @@ def check_finite(
     columns: Sequence[Any] | np.ndarray | None = None,
     advice: str = "Drop those rows, or fill the values in.",
 ) -> None:
-    """Raise ValueError if an array (n,) or (n, d), dense or CSR, has NaN or infinity; the error gives the first position.
+    """Raise ValueError if an array (n,) or (n, d), dense or CSR, has NaN or infinity; the error
+    gives the first position.
 
-    ``where`` returns the description of a row from its index.  ``columns`` are column names; the default is their numbers.
+    ``where`` returns the description of a row from its index.  ``columns`` are column names; the
+    default is their numbers.
     """
     flat = values.data if sp.issparse(values) else values
     # A finite sum shows that all values are finite, without a boolean copy of the array.
@@ -285,9 +296,12 @@ def check_finite(
 
 
 def check_positions(key: Any, n_tasks: int) -> np.ndarray:
-    """Return non-negative positions of tasks for a list or 1-D array of integers, or for a boolean mask."""
+    """Return non-negative positions of tasks for a list or 1-D array of integers, or for a boolean
+    mask.
+    """
     if isinstance(key, str | bytes | tuple | Mapping) or np.ndim(key) != 1:
-        taken = "tasks are taken by position: an integer, a slice, a list of integers, or a boolean mask"
+        positions = "an integer, a slice, a list of integers, or a boolean mask"
+        taken = f"tasks are taken by position: {positions}"
         raise TypeError(f"{taken}; got {key!r}. For labels, use tasks[tasks.index_of(labels)].")
     index = np.asarray(key) if len(key) else np.zeros(0, dtype=np.int64)
     if index.dtype.kind not in "biu":
@@ -296,7 +310,7 @@ def check_positions(key: Any, n_tasks: int) -> np.ndarray:
 
 
 def native(labels: np.ndarray) -> list[Any]:
-    """Return labels as Python objects, but dates as NumPy scalars, for use as keys and in messages."""
+    """Return labels as Python objects, for keys and messages, but dates as NumPy scalars."""
     # datetime64 would come back as an integer or a datetime, depending on its unit
     return list(labels) if labels.dtype.kind in "mM" else labels.tolist()
 
@@ -311,7 +325,9 @@ def name_some(labels: Iterable[Any], limit: int = 5) -> str:
 
 
 def is_missing(value: object) -> bool:
-    """Return whether `value` is None, NaN, NaT or pandas' NA, whose comparisons have no truth value."""
+    """Return whether `value` is None, NaN, NaT or pandas' NA, whose comparisons have no truth
+    value.
+    """
     try:
         return value is None or bool(value != value)
     except (TypeError, ValueError):
@@ -327,7 +343,9 @@ _LABELS: tuple[tuple[Any, Any, str], ...] = (
 
 
 def label_array(values: list[Any]) -> np.ndarray:
-    """Return labels as an array of integers, floats or strings that keeps them distinct, or objects."""
+    """Return labels as an array of integers, floats or strings that keeps them distinct, or
+    objects.
+    """
     kinds = {type(value) for value in values}
     for base, dtype, numpy_kinds in _LABELS:
         if kinds and bool not in kinds and all(issubclass(kind, base) for kind in kinds):

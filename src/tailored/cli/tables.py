@@ -25,7 +25,7 @@ TABLES = (".csv", ".parquet")
 
 
 def read_table(path: str, option: str, types: Mapping[str, Any] | None = None) -> pa.Table:
-    """Read a table; pyarrow infers the types of the columns of a CSV file that have no ``types``."""
+    """Read a table; pyarrow infers the types of columns of a CSV file that have no ``types``."""
     import pyarrow as pa
     from pyarrow import csv, parquet
 
@@ -66,7 +66,7 @@ def read_table(path: str, option: str, types: Mapping[str, Any] | None = None) -
 
 
 def label_types(names: Sequence[str], known: np.ndarray | None) -> dict[str, Any]:
-    """Return the type in which CSV files have the labels in a column: that of the ``known`` labels."""
+    """Return the type of labels in a column of a CSV file: that of the ``known`` labels."""
     import pyarrow as pa
 
     kinds = {"i": pa.int64(), "f": pa.float64(), "U": pa.string()}

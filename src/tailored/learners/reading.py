@@ -49,15 +49,17 @@ from ..tasks.reading import (
 from ..tasks.rows import LIMIT, Scaling
 from ..tasks.task_set import TaskSet, class_labels, collect, encode_rows, no_tasks, target_positions
 
-#: NumPy's float64 dtype, compared with ``is`` for speed; arrays from a pickle may have an equal dtype that is another object.
+#: NumPy's float64 dtype, compared with ``is`` for speed; arrays from a pickle may have an equal
+#: dtype that is another object.
 FLOAT = np.dtype(np.float64)
-#: If targets are not scaled, at least one must have this absolute value or more, unless all are zero: squares could underflow.
+#: If targets are not scaled, at least one must have this absolute value or more, unless all are
+#: zero: squares could underflow.
 SMALLEST_TARGET = 1e-150
 #: Labels of a single task that was passed without a label.
 ONE_LABEL = np.zeros(1, dtype=int)
 WITHOUT_Y = (
-    "y: fit requires y to be passed, but the target y is None. If X is a table with all columns, use "
-    "fit(TaskSet.from_frame(X, task=..., target=...))."
+    "y: fit requires y to be passed, but the target y is None. If X is a table with all columns, "
+    "use fit(TaskSet.from_frame(X, task=..., target=...))."
 )
 _READ_AGAIN = "Read the table like that of fit: TaskSet.from_frame(..., encoding=learner.encoding_)"
 
@@ -81,7 +83,9 @@ class Model(Protocol):
 
 
 class Learner(Model, Protocol):
-    """The attributes of a meta-learner that determine how its arguments are read; `fit` sets those with "_"."""
+    """The attributes of a meta-learner that determine how its arguments are read; `fit` sets those
+    with "_".
+    """
 
     fit_intercept: bool
     device: str | None
@@ -105,7 +109,7 @@ def feature_names(model: Model) -> NDArray[Any] | None:
 
 
 def refuse_other_arguments(reason: str, **arguments: object) -> None:
-    """Raise TypeError if an argument is not None; the reason may contain "{name}" for the argument."""
+    """Raise TypeError if an argument is not None; "{name}" in the reason is the argument."""
     for name, value in arguments.items():
         if value is not None:
             raise TypeError(f"{name}: {reason.format(name=name)}")
@@ -122,9 +126,11 @@ def read(
     may_lack_names: bool = False,
     **row_values: ValuesLike,
 ) -> TaskSet:
-    """Return rows, or a task set, as tasks; check their columns against those of `fit`, or store them if ``reset``.
+    """Return rows, or a task set, as tasks; check their columns against those of `fit`, or store
+    them if ``reset``.
 
-    scikit-learn warns if the rows are an array and those of `fit` had names, unless they ``may_lack_names``.
+    scikit-learn warns if the rows are an array and those of `fit` had names, unless they
+    ``may_lack_names``.
     """
     if isinstance(X, TaskScan):
         raise TypeError("X: only EmpiricalBayesLearner.fit takes a scan. Use TaskSet.from_frame.")
@@ -157,16 +163,20 @@ def read(
 def _check_names_of_rows(
     model: Model, encoding: Encoding | None, X: RowsLike, *, reset: bool = False
 ) -> None:
-    """Compare the column names of rows with those of `fit`, as scikit-learn does, unless an encoding finds the columns.
+    """Compare the column names of rows with those of `fit`, as scikit-learn does, unless an
+    encoding finds the columns.
 
-    Rows of a `TaskSet` have no names, so arrays are accepted without a warning if `fit` got a `TaskSet` of a table.
+    Rows of a `TaskSet` have no names, so arrays are accepted without a warning if `fit` got a
+    `TaskSet` of a table.
     """
     if encoding is None or (encoding.task is None and not is_frame(X)):
         validate_data(model, X, reset=reset, skip_check_array=True)
 
 
 def read_contexts(learner: Learner, side_info: SideInfoLike) -> TaskSet:
-    """Return a task without rows for each row of side information, which is an array, a frame, or a mapping by label."""
+    """Return a task without rows for each row of side information, which is an array, a frame, or a
+    mapping by label.
+    """
     refuse_side_info(learner, side_info)
     values: Any = side_info
     index: Any = getattr(side_info, "index", None)
@@ -191,7 +201,8 @@ def read_contexts(learner: Learner, side_info: SideInfoLike) -> TaskSet:
 def check_tasks(
     learner: Learner, tasks: TaskSet, *, reset: bool = False, has_targets: bool = True
 ) -> TaskSet:
-    """Check tasks against the learner and the columns of `fit`, or store their columns if ``reset``.
+    """Check tasks against the learner and the columns of `fit`, or store their columns if
+    ``reset``.
 
     Return the tasks with the columns of side information in the order of `fit`.
     """
@@ -211,9 +222,8 @@ def check_tasks(
     elif not accepts.any_unit:
         Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
         if 0.0 < np.abs(tasks.y).max(initial=0.0) < SMALLEST_TARGET:
-            raise ValueError(
-                f"y: all absolute targets are below {SMALLEST_TARGET:g}, so their squares may underflow; rescale y"
-            )
+            found = f"all absolute targets are below {SMALLEST_TARGET:g}"
+            raise ValueError(f"y: {found}, so their squares may underflow; rescale y")
     # Names are those of `fit`, so that tasks of several calls can be joined.
     if tasks.feature_names is not feature_names(learner):
         tasks = tasks.replace(feature_names=feature_names(learner))
@@ -230,7 +240,9 @@ def check_tasks(
 
 
 def _as_signs(learner: Learner, labels: ValuesLike, *, reset: bool) -> ValuesLike:
-    """Return the targets of a margin loss as −1 and +1; in `fit`, store two other labels as classes."""
+    """Return the targets of a margin loss as −1 and +1; in `fit`, store two other labels as
+    classes.
+    """
     if not isinstance(learner.loss_, MarginLoss) or labels is None:
         return labels
     labels = np.asarray(labels)
@@ -247,7 +259,9 @@ def _as_signs(learner: Learner, labels: ValuesLike, *, reset: bool) -> ValuesLik
 
 
 def check_exposure(prior: Prior, exposure: ValuesLike, n_rows: int) -> NDArray[np.float64] | None:
-    """Return a positive exposure for each row, or None; raise ValueError for an exposure if the targets are not counts."""
+    """Return a positive exposure for each row, or None; raise ValueError for an exposure if the
+    targets are not counts.
+    """
     if exposure is not None and not prior.response.has_exposure:
         raise ValueError("exposure: only counts have one (loss='poisson'); leave it out")
     return check_row_values("exposure", exposure, n_rows)
@@ -256,7 +270,7 @@ def check_exposure(prior: Prior, exposure: ValuesLike, n_rows: int) -> NDArray[n
 def tasks_to_score(
     learner: Learner, X: RowsLike, y: ValuesLike, groups: ValuesLike, side_info: SideInfoLike
 ) -> TaskSet:
-    """Return rows and targets as tasks; the targets of a classifier are positions of its classes."""
+    """Return rows and targets as tasks; targets of a classifier are positions of its classes."""
     if isinstance(X, TaskSet):
         return X.replace(y=target_positions(X, learner.classes_)) if is_classifier(learner) else X
     if is_classifier(learner):
@@ -276,7 +290,8 @@ def read_rows(
 ) -> tuple[Any, NDArray[np.float64] | None, NDArray[np.float64] | None]:
     """Return rows to predict, their exposures and their weights, checked against the columns of `fit`; see `read`."""
     d, names = model.n_features_in_, feature_names(model)
-    # Valid arrays are returned early, because the checks cost more than the prediction of a few rows.
+    # Valid arrays are returned early, because the checks cost more than the prediction of a few
+    # rows.
     is_array = type(X) is np.ndarray and X.dtype == np.float64 and (may_lack_names or names is None)
     if (
         is_array
@@ -304,7 +319,9 @@ def read_rows(
 
 
 def _has_no_rows(X: RowsLike, n_features: int, y: ValuesLike) -> bool:
-    """Return whether a task has no rows, for example after filtering a table; raise ValueError if y or X contradicts this."""
+    """Return whether a task has no rows, for example after filtering a table; raise ValueError if y
+    or X contradicts this.
+    """
     shape: tuple[int, ...] = (len(X),) if isinstance(X, list | tuple) else getattr(X, "shape", (1,))
     if not shape or shape[0] != 0:
         return False
@@ -337,8 +354,9 @@ def check_names(learner: Learner, tasks: TaskSet, *, reset: bool = False) -> Non
         if difference is not None:
             raise ValueError(f"X: {difference}{hint}")
     if tasks.n_features != learner.n_features_in_:
-        expected = f"{type(learner).__name__} is expecting {learner.n_features_in_} features as input{hint}"
-        raise ValueError(f"X has {tasks.n_features} features, but {expected}")
+        n_expected = learner.n_features_in_
+        expected = f"{type(learner).__name__} is expecting {n_expected} features as input"
+        raise ValueError(f"X has {tasks.n_features} features, but {expected}{hint}")
     if names is not None and known is not None and list(names) != list(known):
         found = f"expected {list(known)}, got {list(names)}{hint}"
         raise ValueError(
@@ -355,7 +373,10 @@ def refuse_side_info(learner: Learner, side_info: SideInfoLike) -> None:
 
 
 def require_side_info(learner: Learner, tasks: TaskSet, advice: str) -> None:
-    """Raise ValueError if tasks lack the side information of `fit`.  A {} in ``advice`` becomes an example of a mapping."""
+    """Raise ValueError if tasks lack the side information of `fit`.
+
+    A {} in ``advice`` becomes an example of a mapping.
+    """
     if learner.n_side_info_in_ and tasks.side_info is None:
         names = learner.columns_in_["side_info"]
         columns = f" (columns {name_some(names, 12)})" if names else ""
@@ -383,7 +404,7 @@ def _align_side_info(learner: Learner, tasks: TaskSet) -> TaskSet:
 
 
 def _check_row_values(learner: Learner, accepts: Accepts, tasks: TaskSet) -> None:
-    """Raise ValueError for values per row that the learner cannot use, and for missing exposures."""
+    """Raise ValueError for values per row that a learner cannot use, and missing exposures."""
     for name in ROW_VALUES:
         if getattr(tasks, name) is not None and name not in accepts.row_values:
             use = "EmpiricalBayesLearner" + "(loss='poisson') for counts" * (name == "exposure")
@@ -418,7 +439,7 @@ def _check_targets(learner: Learner, accepts: Accepts, tasks: TaskSet) -> None:
 def tasks_without_rows(
     learner: Learner, labels: NDArray[Any], chosen: NDArray[np.bool_], side_info: SideInfoLike
 ) -> tuple[TaskSet, NDArray[np.int64]]:
-    """Return the tasks of the chosen rows without rows, and the position of each chosen row's task."""
+    """Return the tasks of the chosen rows, without rows, and the position of each row's task."""
     if isinstance(side_info, SideInfo):
         assert side_info.values is not None
         side_info = side_info._replace(values=side_info.values[chosen])
@@ -441,7 +462,8 @@ def tasks_without_rows(
 def _valid_task(
     learner: Learner, X: RowsLike, y: ValuesLike, side_info: SideInfoLike
 ) -> TaskSet | None:
-    """Return one task from valid float64 arrays, or None for other input, which must be read and checked.
+    """Return one task from valid float64 arrays, or None for other input, which must be read and
+    checked.
 
     This is a fast path, because scikit-learn's validation costs more than adapting to the task.
     """
@@ -526,7 +548,8 @@ def read_table(
     side_info: SideInfoLike = None,
     exposure: str | None = None,
 ) -> tuple[TaskSet, NDArray[np.intp]]:
-    """Return the rows of a frame or task set as tasks, and ``order``: row i of the tasks is row ``order[i]`` of the frame.
+    """Return the rows of a frame or task set as tasks, and ``order``: row i of the tasks is row
+    ``order[i]`` of the frame.
 
     ``name`` is the argument: "query", whose targets are not read, or "support".
     """
@@ -582,7 +605,8 @@ def read_table(
         at = positions_of(tasks.labels, learner.task_labels_)
         n_rows = learner.task_posterior_.n_rows[at]
         if n_fewer := int(((at >= 0) & (tasks.n_observed < n_rows)).sum()):
-            found = f"{n_fewer} training task{'s have' if n_fewer > 1 else ' has'} fewer rows than in fit"
+            have = "s have" if n_fewer > 1 else " has"
+            found = f"{n_fewer} training task{have} fewer rows than in fit"
             advice = "Add the rows of fit, or leave these tasks out. If they are new, relabel them."
             message = f"support: {found}, and only the rows here are used. {advice}"
             warn(message)
@@ -595,7 +619,8 @@ def prediction_table(
     order: NDArray[np.intp],
     task: TaskColumns,
 ) -> Any:
-    """Return columns of predictions next to the task labels: a frame like the query, or a structured array.
+    """Return columns of predictions next to the task labels: a frame like the query, or a
+    structured array.
 
     Entry i of the columns belongs to row ``order[i]`` of a frame.
     """

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 #: Largest number of columns that are listed.
 MAX_LISTED = 40
-#: A hint that integer targets are binary or counts needs at least this fraction of zeros; for counts, a smaller
-#: fraction must equal the maximum.
+#: A hint that integer targets are binary or counts needs at least this fraction of zeros; for
+#: counts, a smaller fraction must equal the maximum.
 MANY_ZEROS = 0.1
 #: Number of rows that are searched first for columns that vary within tasks.
 FIRST_ROWS = 1_000
@@ -62,7 +62,9 @@ class Description:
         return cls(numbers, table, notes)
 
     def to_frame(self) -> Any:
-        """Return the table of columns as a pandas DataFrame, or as a structured array without pandas."""
+        """Return the table of columns as a pandas DataFrame, or as a structured array without
+        pandas.
+        """
         return self.table.frame
 
     def __str__(self) -> str:
@@ -147,9 +149,8 @@ def data_notes(
     of_task = [j for j in of_task if source.get(titles[j]) not in encoding.task_columns]
     if may_vary and encoding.formula is None and of_task and in_task.any():
         columns = list(dict.fromkeys(source.get(titles[j], titles[j]) for j in of_task))
-        advice = (
-            f"pass side_info=X[{f':, {of_task}' if names is None else columns}], and X without them"
-        )
+        part = f"X[:, {of_task}]" if names is None else f"X[{columns}].to_numpy()"
+        advice = f"pass side_info={part}, and X without them"
         if encoding.task_columns:
             advice = f"use side_columns={columns}"
         from_array = names is None and tasks.encoding is None
@@ -160,16 +161,21 @@ def data_notes(
 
 
 def hint_about_target(y: ArrayLike) -> str:
-    """Return a hint if the targets are 0 and 1 or look like counts, otherwise "".  Targets with few zeros get no hint."""
+    """Return a hint if the targets are 0 and 1 or look like counts, otherwise "".
+
+    Targets with few zeros get no hint.
+    """
     y = np.asarray(y)
     if not y.size or y.min() != 0 or (y != np.round(y)).any() or np.mean(y == 0) < MANY_ZEROS:
         return ""
     if y.max() == 1:
-        return "all targets are 0 or 1: EmpiricalBayesClassifier (--loss bernoulli) predicts probabilities"
+        advice = "EmpiricalBayesClassifier (--loss bernoulli) predicts probabilities"
+        return f"all targets are 0 or 1: {advice}"
     values, numbers = np.unique(np.minimum(y, 1e9).astype(int), return_counts=True)
     if np.gcd.reduce(values) > 1 or numbers[-1] >= MANY_ZEROS * len(y):
         return ""  # grades
-    return "targets may be counts: EmpiricalBayesLearner(loss='poisson') (--loss poisson) models counts"
+    advice = "EmpiricalBayesLearner(loss='poisson') (--loss poisson) models counts"
+    return f"targets may be counts: {advice}"
 
 
 def _range(values: Any) -> str:

@@ -33,7 +33,8 @@ from .._utils.validation import check_finite, is_missing, name_some, warn
 from ..exceptions import UnknownCategoryWarning
 from .formula import Formula
 
-#: Minimum number of missing values for an indicator; with fewer, its coefficient would be too uncertain.
+#: Minimum number of missing values for an indicator; with fewer, its coefficient would be too
+#: uncertain.
 LEAST_MISSING = 10
 #: Largest number of categories of a feature.
 MAX_CATEGORIES = 1000
@@ -72,6 +73,8 @@ class ColumnEncoding(Record):
     """
 
     kind: ClassVar[str] = "number"
+    #: Whether `Encoding.encode_side_info` stores values of this kind as numbers.
+    is_coded: ClassVar[bool] = False
 
     name: str
     #: Categories as strings; the first is the reference. Empty for numbers and dates.
@@ -103,7 +106,7 @@ class ColumnEncoding(Record):
     def read(self, column: Column, title: str, advice: str = "") -> tuple[np.ndarray, list[str]]:
         """Return the encoded values (n, k) of a column, NaN if missing, and unknown categories.
 
-        A categorical column with fewer than two categories has no indicators. Its values are ones,
+        A categorical column with fewer than two categories has no indicators. Its values are zeros,
         or NaN if missing.
         """
         return numeric_column(column, title, advice)[:, None], []
@@ -121,9 +124,6 @@ class ColumnEncoding(Record):
         missing = np.isnan(values).any(axis=1)
         values = np.where(missing[:, None], self.fill, values)[:, : len(self.own_names)]
         return np.column_stack([values, missing]) if self.has_missing else values
-
-    #: Whether `encode_side_info` stores values of this kind as numbers.
-    is_coded: ClassVar[bool] = False
 
     def side_value(self, value: Any) -> tuple[float, bool]:
         """Return a value of side information as a number, and whether its category is known.
@@ -336,11 +336,12 @@ class OrderedEncoding(CategoryEncoding):
 
 @dataclass(frozen=True)
 class Encoding(Record):
-    """How a table was read, so that other tables can be read in the same way; see `TaskSet.from_frame`.
+    """How a table was read, so that other tables can be read in the same way; see
+    `TaskSet.from_frame`.
 
-    Columns are found by their names, in any order. A category that was not in the training table causes an
-    `UnknownCategoryWarning`. It is replaced by the means of the encoded columns, or for the kind "levels" by an average
-    category.
+    Columns are found by their names, in any order. A category that was not in the training table
+    causes an `UnknownCategoryWarning`. It is replaced by the means of the encoded columns, or for
+    the kind "levels" by an average category.
     """
 
     task: TaskColumns | None  # column of task labels, or columns whose combinations are the labels
@@ -414,7 +415,7 @@ class Encoding(Record):
         return self.design(np.hstack(parts))
 
     def design(self, X: np.ndarray) -> np.ndarray:
-        """Return the columns of the formula, if there is one, from the encoded columns of a table."""
+        """Return the columns of the formula, if any, from the encoded columns of a table."""
         if self.formula is None:
             return X
         names = [name for column in self.features for name in column.names]
@@ -490,7 +491,7 @@ class Encoding(Record):
         return {self.positions(column.name)[0]: len(column.categories) for column in columns}
 
     def with_indicators(self, X: np.ndarray) -> tuple[Encoding, np.ndarray]:
-        """Return the encoding and the encoded features, with indicators instead of category codes."""
+        """Return the encoding and the features with indicators instead of category codes."""
         columns, parts, first = [], [], 0
         for column in self.features:
             part = X[:, first : (first := first + len(column.names))]
@@ -504,7 +505,7 @@ class Encoding(Record):
         return replace(self, features=tuple(columns)), np.hstack(parts)
 
     def positions(self, name: object) -> list[int]:
-        """Return the positions of the encoded columns of a table column, or of an encoded column."""
+        """Return the positions of the encoded columns of a table's column, or of one of them."""
         found = [j for j, each in enumerate(self.source_names) if each == name]
         return found or [j for j, each in enumerate(self.feature_names) if each == name]
 
@@ -537,7 +538,9 @@ class Encoding(Record):
         return SideInfo(table.astype(np.float64) if is_numeric else table, names)
 
     def merged(self, n: int, other: Encoding, m: int) -> Encoding:
-        """Return the joint encoding of `n` rows and `m` further rows of a table (or of some columns)."""
+        """Return the joint encoding of `n` rows and `m` further rows of a table (or of some
+        columns).
+        """
         parts = []
         for mine, theirs in ((self.features, other.features), (self.side_info, other.side_info)):
             others = {c.name: c for c in theirs}
@@ -556,7 +559,9 @@ class Encoding(Record):
         return features + [c.name for c in self.side_info if c.is_coded]
 
     def require_numbers(self, why: str) -> None:
-        """Raise ValueError with the reason ``why`` if there are ``encoded`` columns, which contain categories or dates."""
+        """Raise ValueError with the reason ``why`` if there are ``encoded`` columns, which contain
+        categories or dates.
+        """
         if self.encoded:
             raise ValueError(
                 f"data: column {name_some(self.encoded)} holds categories or dates, and {why}"
@@ -677,7 +682,8 @@ def _side_column(
 
 
 def refuse_misread_text(column: Column, title: str) -> None:
-    """Raise ValueError for strings most of which are numbers or ISO dates, or next to other objects.
+    """Raise ValueError for strings most of which are numbers or ISO dates, or next to other
+    objects.
 
     Strings are read as categories, so numbers would get an indicator each.
     """

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .._utils.validation import RandomState, is_integer
 from .rows import segment_sums
-from .task_set import Share, TaskSet, check_share, row_counts
+from .task_set import Share, TaskSet, check_share, row_counts, row_ranks
 
 #: Number of parts of a task's rows; each part is the query once, with the other parts as support.
 ROTATIONS = 4
@@ -152,7 +152,7 @@ def rotate(tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
     rng = np.random.default_rng(seed)
     episodes = []
     for _ in range(n_repeats):
-        rank = tasks.ranks(rng.random(len(tasks.y)))
+        rank = row_ranks(tasks, rng.random(len(tasks.y)))
         for turn in range(ROTATIONS):
             query = rank % ROTATIONS == turn
             episodes.append(_episodes(tasks, ~query, query))
@@ -183,7 +183,7 @@ def _draw(
     """Return episodes with random or first support rows; see `SupportSampling.draw` for the default
     of ``n_query``.
     """
-    rank, task = tasks.ranks(None if rng is None else rng.random(len(tasks.y))), tasks.task_of_row
+    rank, task = row_ranks(tasks, None if rng is None else rng.random(len(tasks.y))), tasks.task_of_row
     if n_query is None:
         n_query = tasks.sizes if rng is None else np.maximum(tasks.sizes // ROTATIONS, LEAST_QUERY)
     end = (n_support + n_query)[task]

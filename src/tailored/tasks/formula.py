@@ -1,7 +1,9 @@
-"""The columns of a formula such as "score ~ hours * kind + (hours | school)", see `tailored.tasks.parsing`.
+"""The columns of a formula such as "score ~ hours * kind + (hours | school)", see
+`tailored.tasks.parsing`.
 
-Only products of factors are stored.  A new table is therefore encoded without formulaic.  A factor in a model file cannot
-execute code, because `evaluate` accepts only the operators and functions below.
+Only products of factors are stored.  A new table is therefore encoded without formulaic.  A factor
+in a model file cannot execute code, because `evaluate` accepts only the operators and functions
+below.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from .._utils.records import Record
 
 Array = NDArray[np.float64]
 
-#: Functions and operators in factors.  Python evaluates ^ after +, unlike R, so ^ is not among them.
+#: Functions and operators in factors.  Python evaluates ^ after +, unlike R, so ^ is not among
+#: them.
 _NAMES = ("log", "log1p", "log2", "log10", "exp", "expm1", "sqrt", "abs", "sin", "cos", "tanh")
 FUNCTIONS: dict[str, Any] = {"I": np.positive, **{name: getattr(np, name) for name in _NAMES}}
 OPERATORS: dict[type, Any] = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
@@ -33,7 +36,8 @@ ADVICE |= {"factor(": "Write C(x) for categories"}
 class Formula(Record):
     """The columns of a formula, each of which is a product of factors, and its random effects.
 
-    A factor is a column of the table ("hours"), an indicator ("kind=b") or an expression ("np.log(hours)").
+    A factor is a column of the table ("hours"), an indicator ("kind=b") or an expression
+    ("np.log(hours)").
     """
 
     text: str
@@ -48,7 +52,9 @@ class Formula(Record):
         return [":".join(factors) for factors in self.columns]
 
     def design(self, X: Array, names: Sequence[str]) -> Array:
-        """Return the columns of the formula (n, k), given encoded columns X of a table and their names."""
+        """Return the columns of the formula (n, k), given encoded columns X of a table and their
+        names.
+        """
         values, out = dict(zip(names, X.T, strict=True)), np.ones((len(X), len(self.columns)))
         for j, factors in enumerate(self.columns):
             for factor in factors:
@@ -64,7 +70,9 @@ class Formula(Record):
 
 
 def evaluate(factor: str, values: Mapping[str, Any]) -> Any:
-    """Return the value of an expression of columns and numbers; only `OPERATORS` and `FUNCTIONS` are allowed."""
+    """Return the value of an expression of columns and numbers; only `OPERATORS` and `FUNCTIONS`
+    are allowed.
+    """
 
     def value(node: Any) -> Any:
         match node:

@@ -1,6 +1,7 @@
 """Parse formulas such as "score ~ hours * kind + (hours | school)".
 
-formulaic parses the terms and decides which indicators of categories are redundant. It does not evaluate expressions.
+formulaic parses the terms and decides which indicators of categories are redundant. It does not
+evaluate expressions.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from .._utils.validation import name_some
 from .encoding import ColumnEncoding, Encoding, TaskColumns
 from .formula import FUNCTIONS, Array, Formula, evaluate
 
-#: Matches (columns | task) and (columns || task); the columns may contain parentheses, nested at most twice.
+#: Matches (columns | task) and (columns || task); the columns may contain parentheses, nested at
+#: most twice.
 _BAR = re.compile(r"\(((?:[^()|]|\((?:[^()]|\([^()]*\))*\))*)\|(\|?)([^()|]*)\)")
 #: Matches a name, which may have dots.
 _NAME = re.compile(r"(?<![\w.])[^\W\d][\w.]*")
@@ -24,7 +26,7 @@ _PLACE = "_random_effects"
 
 
 class ParsedFormula(NamedTuple):
-    """The parts of a formula, before it is applied to a table; the terms are objects of formulaic."""
+    """The parts of a formula, not yet applied to a table; terms are objects of formulaic."""
 
     text: str
     target: str
@@ -40,7 +42,9 @@ class ParsedFormula(NamedTuple):
         return "1" in self.fixed
 
     def apply(self, encoding: Encoding, X: Array) -> tuple[Encoding, Array]:
-        """Return the encoding with the formula, and the columns of the formula; ``X`` are the encoded columns."""
+        """Return the encoding with the formula, and the columns of the formula; ``X`` are the
+        encoded columns.
+        """
         if encoding.levels:  # fixed effects are not shrunk, however many categories there are
             encoding, X = encoding.with_indicators(X)
         fixed, *random = (
@@ -63,14 +67,15 @@ class ParsedFormula(NamedTuple):
 
 
 def parse(text: str) -> ParsedFormula:
-    """Return the parts of a formula; raise ValueError for terms that this package does not support."""
+    """Return the parts of a formula; raise ValueError for terms that are not supported."""
     if not isinstance(text, str) or text.count("~") != 1:
         raise ValueError(f"formula: expected a string such as 'y ~ x + (x | g)', got {text!r}.")
     left, right = text.split("~")
     target, bars = left.strip().strip("`"), _BAR.findall(right)
     if not target or re.search(r"[(+*/]", target):
-        advice = "Add the target to the table; for successes and failures, use two rows with frequency_weight"
-        _refuse(text, f"the target {target!r} is not a column. {advice}")
+        advice = "for successes and failures, use two rows with frequency_weight"
+        found = f"the target {target!r} is not a column"
+        _refuse(text, f"{found}. Add the target to the table; {advice}")
     if not bars or "|" in _BAR.sub("", right):
         _refuse(
             text,
@@ -139,7 +144,9 @@ def _read(text: str, parts: Sequence[str]) -> list[Any]:
 
 
 def _used(text: str, terms: Sequence[Any]) -> tuple[set[str], set[str]]:
-    """Return the columns that the terms use without and with C(); set ``eval_method`` of every factor to "lookup"."""
+    """Return the columns that the terms use without and with C(); set ``eval_method`` of every
+    factor to "lookup".
+    """
     plain: set[str] = set()
     categorical: set[str] = set()
     used = [(term, factor) for term in terms if str(term) != "1" for factor in term.factors]
@@ -171,7 +178,7 @@ def _column(expression: str) -> str:
 
 
 def _columns(terms: Any, features: Sequence[ColumnEncoding]) -> Iterator[tuple[str, ...]]:
-    """Yield the factors of each column of these terms; formulaic leaves out redundant indicators."""
+    """Yield the factors of each column of these terms, without redundant indicators."""
     import pandas
 
     categories = {

@@ -98,7 +98,9 @@ def distinct_labels(labels: ValuesLike, n_tasks: int) -> np.ndarray:
 
 
 def group_rows(groups: ValuesLike, n_rows: int, name: str = "groups") -> Grouping:
-    """Number the tasks of the rows by first appearance of their labels; for None, all rows are one task, labelled 0."""
+    """Number the tasks of the rows by first appearance of their labels; for None, all rows are one
+    task, labelled 0.
+    """
     if groups is None:
         return Grouping(np.zeros(n_rows, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
     column = nw.from_native(groups, series_only=True) if is_series(groups) else None
@@ -122,7 +124,9 @@ def _missing_label(name: str, label: object, row: int) -> ValueError:
 
 
 def group_labels(labels: np.ndarray, name: str = "groups") -> Grouping:
-    """Number the tasks of an array of labels by first appearance; raise ValueError for missing labels."""
+    """Number the tasks of an array of labels by first appearance; raise ValueError for missing
+    labels.
+    """
     if labels.dtype.kind in "biufmM":
         unique, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
         order = np.argsort(first)
@@ -153,7 +157,9 @@ def _first_rows(codes: np.ndarray, n_tasks: int) -> np.ndarray:
 
 
 def _is_incomplete(label: object) -> bool:
-    """Return whether a label is missing, or is a tuple with NaN, which is not equal to itself; None in a tuple is valid."""
+    """Return whether a label is missing, or is a tuple with NaN, which is not equal to itself; None
+    in a tuple is valid.
+    """
     if isinstance(label, tuple):
         return any(value is not None and _is_incomplete(value) for value in label)
     return is_missing(label)
@@ -162,9 +168,11 @@ def _is_incomplete(label: object) -> bool:
 def first_difference(
     values: np.ndarray, codes: np.ndarray, first: np.ndarray
 ) -> tuple[np.ndarray, tuple[int, int] | None]:
-    """Return the row (T,) of each task's first value that is not missing, and two rows of one task with different values.
+    """Return the row (T,) of each task's first value that is not missing, and two rows of one task
+    with different values.
 
-    The second result is None if the `values` (n,) are constant within tasks, apart from missing values.
+    The second result is None if the `values` (n,) are constant within tasks, apart from missing
+    values.
     """
     is_float = values.dtype.kind == "f"
     missing = (
@@ -185,9 +193,9 @@ def positions_of(
 ) -> NDArray[np.int64]:
     """Return the position of each label among the known labels, or −1 if it is not known.
 
-    Labels are compared as in Python, so 7 equals 7.0. If 7 is a known label, the label "7" raises ValueError. With
-    `same_kind`, labels of another type than the known labels also raise ValueError, except strings, because "new" may
-    be the name of a new task.
+    Labels are compared as in Python, so 7 equals 7.0. If 7 is a known label, the label "7" raises
+    ValueError. With `same_kind`, labels of another type than the known labels also raise
+    ValueError, except strings, because "new" may be the name of a new task.
     """
     if labels.dtype == known.dtype != object and np.array_equal(labels, known):
         return np.arange(len(labels))
@@ -207,7 +215,9 @@ def positions_of(
 
 
 def refuse_other_spelling(labels: list[Any], known: list[Any]) -> None:
-    """Raise ValueError if a label is a string and a known label is the number it spells, or vice versa."""
+    """Raise ValueError if a label is a string and a known label is the number it spells, or vice
+    versa.
+    """
     if not labels or len({isinstance(label, str) for label in (*labels, *known)}) < 2:
         return
     spelled = {str(label).removesuffix(".0"): label for label in known}
@@ -228,7 +238,8 @@ def mix(numbers: Keys) -> Keys:
 def label_keys(labels: np.ndarray, seed: int = 0) -> Keys:
     """Return a pseudorandom number for each label that is the same in every process and task set.
 
-    Equal labels, such as 7 and 7.0 or (7, 'a') and (7.0, 'a'), have equal keys. Different labels nearly always have different keys.
+    Equal labels, such as 7 and 7.0 or (7, 'a') and (7.0, 'a'), have equal keys. Different labels
+    nearly always have different keys.
     """
     with np.errstate(over="ignore"):
         start = np.uint64(seed % 2**64) * _GOLDEN + _GOLDEN
@@ -236,9 +247,11 @@ def label_keys(labels: np.ndarray, seed: int = 0) -> Keys:
 
 
 def row_keys(seed: np.ndarray, task: np.ndarray, row: np.ndarray) -> Keys:
-    """Return pseudorandom numbers that depend only on the seed, the task's position and the row's position within the task.
+    """Return pseudorandom numbers that depend only on the seed, the task's position and the row's
+    position within the task.
 
-    One random stream for all rows would make the draw of a task depend on the sizes of the tasks before it.
+    One random stream for all rows would make the draw of a task depend on the sizes of the tasks
+    before it.
     """
     return mix(mix(seed + task.astype(np.uint64) * _GOLDEN) + row.astype(np.uint64) * _GOLDEN)
 
@@ -269,7 +282,8 @@ def _canonical(label: Any) -> Any:
     return int(label) if is_number and label == label // 1 else label
 
 
-#: Largest absolute value of side information (sums of squares must be finite), and largest weight or exposure.
+#: Largest absolute value of side information (sums of squares must be finite), and largest weight
+#: or exposure.
 MAX_VALUE, MAX_ROW_VALUE = 1e100, 1e15
 BY_LABEL = (
     "Side information is aligned by task label, not by the order of tasks: pass a mapping "
@@ -338,7 +352,7 @@ def side_of_rows(frame: Frame) -> SideInfo:
 
 
 def _side_by_label(frame: Frame, task: Sequence[str], grouping: Grouping) -> SideInfo:
-    """Return the rows of the tasks; the columns ``task`` of a frame, or its index, have the labels."""
+    """Return the rows of the tasks; the columns ``task``, or the index, have the labels."""
     labels, hint = native(grouping.labels), ""
     if task and set(task) <= set(frame.columns):
         parts = [native(read_labels(frame[name].to_native(), "side_info")) for name in task]
@@ -346,7 +360,8 @@ def _side_by_label(frame: Frame, task: Sequence[str], grouping: Grouping) -> Sid
         frame = frame.select(other_columns(frame.columns, task))
     else:
         index = nw.maybe_get_index(frame)
-        hint = " A pandas DataFrame is searched by its index: call .set_index() with the labels' column."
+        call = "call .set_index() with the labels' column"
+        hint = f" A pandas DataFrame is searched by its index: {call}."
         hint += f" Or give it the column {name_some(task)}." if task else ""
         if index is None:
             raise TypeError(f"side_info has no index to find tasks by. {BY_LABEL}{hint}")
@@ -372,7 +387,7 @@ def _by_index(series: Column) -> dict[Any, Any]:
 
 
 def _rows_by_label(keys: list[Any], labels: list[Any], hint: str = "") -> list[int]:
-    """Return the position of each label among the keys; raise ValueError if it is not there once."""
+    """Return the position of each label among the keys, in which it must occur once."""
     counts = Counter(keys)
     if missing := [label for label in labels if label not in counts]:
         found = f"side_info has no row for task {name_some(missing)}"
@@ -511,7 +526,9 @@ FIRST_ROWS = 1_000
 
 
 def check_row_values(name: str, values: ValuesLike, n_rows: int) -> NDArray[np.float64] | None:
-    """Return an optional argument as a positive number for each row, or None; frequencies and ``weights`` may be zero."""
+    """Return an optional argument as a positive number for each row, or None; frequencies and
+    ``weights`` may be zero.
+    """
     if values is None:
         return None
     refuse_masked(name, values)
@@ -719,7 +736,9 @@ def _constant_columns(
 def complete_rows(
     data: Frame, task: Sequence[str], target: str | None, others: Sequence[str]
 ) -> tuple[NDArray[np.bool_], tuple[tuple[str, int], ...]]:
-    """Return a mask of the rows that are complete in these columns, and the number of incomplete rows by reason."""
+    """Return a mask of the rows that are complete in these columns, and the number of incomplete
+    rows by reason.
+    """
     complete, dropped = np.ones(len(data), dtype=bool), []
     reasons = [(f"no {name!r}, the task", name) for name in task]
     reasons += [(f"no {target!r}, the target", target)] if target is not None else []
@@ -732,7 +751,9 @@ def complete_rows(
 
 
 def group_tasks(data: Frame, task: TaskColumns) -> Grouping:
-    """Return the task of every row; each combination of several columns is a task, labelled by a tuple."""
+    """Return the task of every row; each combination of several columns is a task, labelled by a
+    tuple.
+    """
     titles = {name: f"The task column {name!r}" for name in as_columns(task)}
     parts = [group_rows(data[name].to_native(), len(data), title) for name, title in titles.items()]
     if isinstance(task, str):

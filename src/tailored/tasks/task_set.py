@@ -56,8 +56,8 @@ from .reading import (
     side_types,
 )
 
-#: In `single_rows`, a row with frequency n is repeated n times, but at most MOST_SINGLE_ROWS / (number of rows) times, or
-#: FEWEST_REPEATS times if that is more.
+#: In `single_rows`, a row with frequency n is repeated n times, but at most MOST_SINGLE_ROWS /
+#: (number of rows) times, or FEWEST_REPEATS times if that is more.
 MOST_SINGLE_ROWS, FEWEST_REPEATS = 100_000, 4
 #: A number of rows of a task (int), or a fraction of them (float).
 Share = int | float
@@ -83,7 +83,8 @@ class _Fields(NamedTuple):
 
 
 class Task(_Fields):
-    """One task: its rows (a view), its targets, its side information (a row, or None) and its label.
+    """One task: its rows (a view), its targets, its side information (a row, or None) and its
+    label.
 
     The attributes `feature_names` and `side_names` are not part of the tuple.
     """
@@ -95,8 +96,8 @@ class Task(_Fields):
 class TaskSet(Stored):
     """Many small tasks, in the order in which their labels first appear.
 
-    The rows of task t are ``X[offsets[t]:offsets[t + 1]]``, in the order given. A task set owns its arrays,
-    which are read-only.
+    The rows of task t are ``X[offsets[t]:offsets[t + 1]]``, in the order given. A task set owns its
+    arrays, which are read-only.
 
     Parameters
     ----------
@@ -104,23 +105,26 @@ class TaskSet(Stored):
         The rows of all tasks, in any order. Sparse input becomes CSR and stays sparse.
     y : array-like of shape (N,)
     groups : array-like of shape (N,), optional
-        The task label of each row: integers, strings or other hashable values. If None, all rows are one task, labelled 0.
+        The task label of each row: integers, strings or other hashable values. If None, all rows
+        are one task, labelled 0.
     side_info : mapping, pandas DataFrame or array, optional
-        Side information by task: a mapping from label to row (a number, a vector, or a dict of named values), or a
-        pandas DataFrame or Series whose index contains the labels. Or by row: an (N, q) array, constant within each
-        task. The side information of a single task may be a vector; without `groups` it may also be a dict, a named
-        Series or a frame of one row.
+        Side information by task: a mapping from label to row (a number, a vector, or a dict of
+        named values), or a pandas DataFrame or Series whose index contains the labels. Or by row:
+        an (N, q) array, constant within each task. The side information of a single task may be a
+        vector; without `groups` it may also be a dict, a named Series or a frame of one row.
     sample_weight : array-like of shape (N,), optional
-        Positive precisions, as in lme4: a row of weight v has noise variance σ²/v. For counts and classes, the
-        likelihood of a row is raised to the power v.
+        Positive precisions, as in lme4: a row of weight v has noise variance σ²/v. For counts and
+        classes, the likelihood of a row is raised to the power v.
     frequency_weight : array-like of shape (N,), optional
-        How often each row was observed; a row with frequency 3 counts as three rows. Rows with frequency 0 are dropped.
+        How often each row was observed; a row with frequency 3 counts as three rows. Rows with
+        frequency 0 are dropped.
     exposure : array-like of shape (N,), optional
-        Positive exposures of counts, for example a time or an area: the mean is exposure times rate.
+        Positive exposures of counts, for example a time or an area: the mean is exposure times
+        rate.
     encoding : Encoding, optional
-        How to read the columns if `X` is a dataframe: the encoding of another task set, or ``encoding_`` of a learner. Side
-        information, weights and exposures that are not passed are then read from its columns. By default, columns are
-        encoded as in `from_frame`.
+        How to read the columns if `X` is a dataframe: the encoding of another task set, or
+        ``encoding_`` of a learner. Side information, weights and exposures that are not passed are
+        then read from its columns. By default, columns are encoded as in `from_frame`.
 
     Attributes
     ----------
@@ -195,34 +199,38 @@ class TaskSet(Stored):
     ) -> Self:
         """Read tasks from a long dataframe (pandas, polars or pyarrow) with a row per observation.
 
-        Categorical features become indicators, one for each category except the first; with more than 20 categories, they
-        become category codes. Ordered categories (pandas, or a polars Enum) become their positions, or their values if all are
-        numbers. Dates become days since the first day, and booleans 0 and 1; see `describe`. Categorical side information is kept.
+        Categorical features become indicators, one for each category except the first; with more
+        than 20 categories, they become category codes. Ordered categories (pandas, or a polars
+        Enum) become their positions, or their values if all are numbers. Dates become days since
+        the first day, and booleans 0 and 1; see `describe`. Categorical side information is kept.
 
         Parameters
         ----------
         frame : dataframe
         task : str or sequence of str
-            The column of task labels. With several columns, each combination of their values is a task, labelled by a tuple.
+            The column of task labels. With several columns, each combination of their values is a
+            task, labelled by a tuple.
         target : str or None
             The column to predict. If None, the rows have no targets, and zeros are stored.
         features : sequence of str, optional
-            The feature columns; by default all remaining ones (without the index that pandas stores in its
-            files). Without any features, the model has only a random intercept. If neither `features` nor
-            `side_columns` is given and at least 10 tasks have two or more rows, columns that are constant within
-            every task become side information, with a warning.
+            The feature columns; by default all remaining ones (without the index that pandas stores
+            in its files). Without any features, the model has only a random intercept. If neither
+            `features` nor `side_columns` is given and at least 10 tasks have two or more rows,
+            columns that are constant within every task become side information, with a warning.
         side_info : dataframe or mapping, optional
-            A row per task, in any order: a dataframe with the column `task`, a pandas DataFrame whose index
-            holds the labels, or a mapping from label to row. Labels that are not in `frame` are ignored.
+            A row per task, in any order: a dataframe with the column `task`, a pandas DataFrame
+            whose index holds the labels, or a mapping from label to row. Labels that are not in
+            `frame` are ignored.
         side_columns : sequence of str, optional
             Columns of `frame`, constant within each task, that are the side information.
         encoding : Encoding, optional
-            The encoding of another task set, or ``encoding_`` of a learner, to read the columns in the same way.
+            The encoding of another task set, or ``encoding_`` of a learner, to read the columns in
+            the same way.
         missing : {"error", "drop", "impute"}, default="error"
-            How to treat rows with a missing task, target or feature. "impute" drops rows without a task or a target and
-            replaces missing features by the mean of their column. Columns with at least ten missing values also get an
-            indicator such as "age=missing". Other tables that are read with this encoding, also by learners, are imputed
-            with the same means.
+            How to treat rows with a missing task, target or feature. "impute" drops rows without a
+            task or a target and replaces missing features by the mean of their column. Columns with
+            at least ten missing values also get an indicator such as "age=missing". Other tables
+            that are read with this encoding, also by learners, are imputed with the same means.
         sample_weight, frequency_weight, exposure : str, optional
             Columns with these values of each row; see `TaskSet`.
         time : str, optional
@@ -263,20 +271,24 @@ class TaskSet(Stored):
         exposure: str | None = None,
         time: str | None = None,
     ) -> Self:
-        """Read tasks from a long dataframe with a formula of lme4, such as ``"score ~ hours * kind + (hours | school)"``.
+        """Read tasks from a long dataframe with a formula of lme4, such as ``"score ~ hours * kind
+        + (hours | school)"``.
 
-        The features are the columns of the fixed effects, also those that are constant within tasks. `EmpiricalBayesLearner`
-        and `EmpiricalBayesClassifier` fit the random effects of the formula, unless ``varying`` is set; other learners ignore
-        them. Learners read new tables with the same formula. Needs formulaic.
+        The features are the columns of the fixed effects, also those that are constant within
+        tasks. `EmpiricalBayesLearner` and `EmpiricalBayesClassifier` fit the random effects of the
+        formula, unless ``varying`` is set; other learners ignore them. Learners read new tables
+        with the same formula. Needs formulaic.
 
         Parameters
         ----------
         formula : str
-            Fixed effects, with the operators of R, and one group: ``(1 | g)``, ``(x | g)``, ``(x || g)`` for uncorrelated
-            effects, ``(x | a:b)`` for combinations of two columns. ``C(x)`` treats numbers as categories. Functions are I,
-            log, exp, sqrt and some others, with or without ``np.``.
+            Fixed effects, with the operators of R, and one group: ``(1 | g)``, ``(x | g)``, ``(x ||
+            g)`` for uncorrelated effects, ``(x | a:b)`` for combinations of two columns. ``C(x)``
+            treats numbers as categories. Functions are I, log, exp, sqrt and some others, with or
+            without ``np.``.
         frame : dataframe
-            Columns are read as by `from_frame`, but categories become indicators, however many there are.
+            Columns are read as by `from_frame`, but categories become indicators, however many
+            there are.
         missing : {"error", "drop"}, default="error"
         side_info, side_columns, sample_weight, frequency_weight, exposure, time
             See `from_frame`.
@@ -361,7 +373,9 @@ class TaskSet(Stored):
         return self
 
     def replace(self, **changes: Any) -> Self:
-        """Return a shallow copy with other values of some attributes, like `dataclasses.replace`, without checks."""
+        """Return a shallow copy with other values of some attributes, like `dataclasses.replace`,
+        without checks.
+        """
         return self.from_arrays(**{**self.__getstate__(), **changes})
 
     def with_indicators(self) -> TaskSet:
@@ -404,7 +418,9 @@ class TaskSet(Stored):
 
     @property
     def row_weights(self) -> NDArray[np.float64] | None:
-        """Weight of each row in sums over rows: its precision times its frequency; None without weights."""
+        """Weight of each row in sums over rows: its precision times its frequency; None without
+        weights.
+        """
         weights = [each for each in (self.sample_weight, self.frequency_weight) if each is not None]
         return None if not weights else np.asarray(np.prod(weights, axis=0))
 
@@ -429,25 +445,20 @@ class TaskSet(Stored):
         sizes.flags.writeable = False
         return sizes
 
-    @property
-    def copies(self) -> np.ndarray:
-        """Number of copies (n,) of each row in `single_rows`."""
-        if (n := self.frequency_weight) is None:
-            return np.ones(len(self.y), dtype=np.int64)
-        most = max(MOST_SINGLE_ROWS // max(len(n), 1), FEWEST_REPEATS)
-        return np.where(n == np.rint(n), np.minimum(n, most), 1.0).astype(np.int64)
-
     def single_rows(self) -> Self:
-        """Return the tasks with each row repeated according to its frequency, so that a split can divide the copies.
+        """Return the tasks with each row repeated according to its frequency, so that a split can
+        divide the copies.
 
-        If these would be too many, there are fewer copies with larger frequencies. Fractional frequencies are not divided.
+        If these would be too many, there are fewer copies with larger frequencies. Fractional
+        frequencies are not divided.
         """
         if (n := self.frequency_weight) is None:
             return self
-        copies = self.copies
+        copies = row_copies(self)
         index, first = np.repeat(np.arange(len(n)), copies), offsets_of(copies)
         values, copies = self.rows(index), copies[index]
-        # A row of frequency n becomes c copies: the integers (n + i) // c, i < c, differ by at most one and sum to n.
+        # A row of frequency n becomes c copies: the integers (n + i) // c, i < c, differ by at most
+        # one and sum to n.
         parts = (n[index] + np.arange(len(index)) - first[index]) // copies
         values["frequency_weight"] = np.where(copies > 1, parts, n[index])
         return self.replace(**values, offsets=first[self.offsets])
@@ -475,9 +486,10 @@ class TaskSet(Stored):
         sizes = self.sizes
         per_task = f", {sizes.min()} to {sizes.max()} per task" if len(sizes) else ""
         side = None if self.side_info is None else f"{self.side_info.shape[1]} columns"
+        kind = "sparse" if self.is_sparse else "dense"
         return (
-            f"TaskSet(n_tasks={len(self)}, n_features={self.n_features}, rows={len(self.y)}{per_task}, "
-            f"side_info={side}, {'sparse' if self.is_sparse else 'dense'})"
+            f"TaskSet(n_tasks={len(self)}, n_features={self.n_features}, "
+            f"rows={len(self.y)}{per_task}, side_info={side}, {kind})"
         )
 
     @overload
@@ -525,7 +537,9 @@ class TaskSet(Stored):
         )
 
     def index_of(self, labels: ValuesLike) -> np.ndarray:
-        """Return the positions (n,) of labels (a list, an array, or a single label); raise ValueError for unknown labels."""
+        """Return the positions (n,) of labels (a list, an array, or a single label); raise
+        ValueError for unknown labels.
+        """
         single = isinstance(labels, str | bytes) or not hasattr(labels, "__len__")
         # A tuple or frozenset is one label if there is such a task, else several labels.
         single = single or (isinstance(labels, Hashable) and labels in native(self.labels))
@@ -542,7 +556,9 @@ class TaskSet(Stored):
         return positions
 
     def with_rows(self, mask: np.ndarray, sizes: np.ndarray) -> Self:
-        """Return the same tasks with only the rows in the mask; `sizes` has the number of these rows per task."""
+        """Return the same tasks with only the rows in the mask; `sizes` has the number of these
+        rows per task.
+        """
         rows = np.flatnonzero(mask)
         return self.replace(**self.rows(rows), offsets=offsets_of(sizes))
 
@@ -599,7 +615,8 @@ class TaskSet(Stored):
         Parameters
         ----------
         sizes : sequence of int, or of float
-            Numbers of tasks, or fractions with a sum of at most 1. Fractions that sum to 1 use every task.
+            Numbers of tasks, or fractions with a sum of at most 1. Fractions that sum to 1 use
+            every task.
         random_state : int, RandomState, Generator or None
         shuffle : bool
             If False, the tasks are taken in order.
@@ -616,14 +633,16 @@ class TaskSet(Stored):
     ) -> tuple[Self, Self]:
         """Split the rows of each task into a support and a query set with the same tasks.
 
-        Every task with rows has at least one query row. If `support` is a fraction, a task with two or more rows has at least one
-        support row, too. Rows keep their relative order in both sets. A row with frequency 3 is split like three rows. The
-        draw of a task depends on `random_state`, its position and its number of rows, not on the other tasks.
+        Every task with rows has at least one query row. If `support` is a fraction, a task with two
+        or more rows has at least one support row, too. Rows keep their relative order in both sets.
+        A row with frequency 3 is split like three rows. The draw of a task depends on
+        `random_state`, its position and its number of rows, not on the other tasks.
 
         Parameters
         ----------
         support : float in (0, 1), or int >= 0
-            Fraction of the rows (half a row is rounded up), or number of rows; with 0, no task has support rows.
+            Fraction of the rows (half a row is rounded up), or number of rows; with 0, no task has
+            support rows.
         random_state : int, RandomState, Generator or None
         shuffle : bool
             If False, the first rows are the support.
@@ -635,26 +654,19 @@ class TaskSet(Stored):
     def support_rows(
         self, support: float, random_state: RandomState, shuffle: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return a mask of the support rows of `support_query`, for rows without frequencies, and their number per task."""
+        """Return a mask of the support rows of `support_query`, for rows without frequencies, and
+        their number per task.
+        """
         n_support, keys = row_counts(check_share("support", support), self.sizes), None
         if shuffle:
             seed = np.frombuffer(check_rng(random_state).bytes(8), dtype="<u8")
-            keys = row_keys(seed, self.task_of_row, self.ranks())
-        return np.asarray(self.ranks(keys) < n_support[self.task_of_row]), n_support
+            keys = row_keys(seed, self.task_of_row, row_ranks(self))
+        return np.asarray(row_ranks(self, keys) < n_support[self.task_of_row]), n_support
 
     @property
     def task_of_row(self) -> NDArray[np.intp]:
         """Position of the task of each row, (n,)."""
         return np.repeat(np.arange(len(self)), self.sizes)
-
-    def ranks(self, keys: np.ndarray | None = None) -> NDArray[np.int64]:
-        """Return the rank (n,) of every row among the rows of its task, in the order of the rows or of these keys (n,)."""
-        task = self.task_of_row
-        rank = position = np.arange(len(task)) - self.offsets[task]
-        if keys is not None:
-            rank = np.empty_like(position)
-            rank[np.lexsort((keys, task))] = position
-        return rank
 
     @classmethod
     def concat(cls, sets: Iterable[TaskSet], *, relabel: bool = False) -> Self:
@@ -768,6 +780,27 @@ def collect(table: TableRows) -> tuple[dict[str, Any], np.ndarray]:
     return rows | fields, order
 
 
+def row_copies(tasks: TaskSet) -> NDArray[np.int64]:
+    """Return the number of copies (n,) of each row in `TaskSet.single_rows`."""
+    if (n := tasks.frequency_weight) is None:
+        return np.ones(len(tasks.y), dtype=np.int64)
+    most = max(MOST_SINGLE_ROWS // max(len(n), 1), FEWEST_REPEATS)
+    return np.where(n == np.rint(n), np.minimum(n, most), 1.0).astype(np.int64)
+
+
+def row_ranks(tasks: TaskSet, keys: np.ndarray | None = None) -> NDArray[np.int64]:
+    """Return the rank (n,) of every row among the rows of its task.
+
+    Rows are in the given order, or in that of the ``keys`` (n,).
+    """
+    task = tasks.task_of_row
+    rank = position = np.arange(len(task)) - tasks.offsets[task]
+    if keys is not None:
+        rank = np.empty_like(position)
+        rank[np.lexsort((keys, task))] = position
+    return rank
+
+
 def no_tasks(n_features: int) -> TaskSet:
     """Return a set without tasks."""
     none = np.zeros(0, dtype=np.int64)
@@ -821,10 +854,11 @@ def _read_entry(entry: Any, label: Hashable) -> tuple[Any, np.ndarray, SideInfoL
 def encode_rows(
     X: RowsLike, encoding: Encoding | None, min_rows: int = 1
 ) -> tuple[Any, Encoding | None]:
-    """Return rows (n, d) as numbers, and how their columns were read: by this encoding, or by one made from them.
+    """Return rows (n, d) as numbers, and how their columns were read: by this encoding, or by one
+    made from them.
 
-    The encoding is None for arrays, and for frames whose column names are not all strings. Columns that the encoding does
-    not have are ignored.
+    The encoding is None for arrays, and for frames whose column names are not all strings. Columns
+    that the encoding does not have are ignored.
     """
     frame = read_frame(X, "X") if is_frame(X) else None
     if frame is None or not all(isinstance(name, str) for name in frame.columns):
@@ -838,7 +872,9 @@ def encode_rows(
 
 
 def class_labels(tasks: TaskSet) -> np.ndarray:
-    """Return the classes of the rows if the table had classes, otherwise the targets, as integers if all are integers."""
+    """Return the classes of the rows if the table had classes, otherwise the targets, as integers
+    if all are integers.
+    """
     classes = () if tasks.encoding is None else tasks.encoding.classes
     with np.errstate(invalid="ignore"):
         integers = tasks.y.astype(np.int64)  # a task set has floats, even if the table had integers
@@ -861,7 +897,9 @@ def offsets_of(sizes: ArrayLike) -> np.ndarray:
 def rows_of_tasks(
     offsets: np.ndarray, index: np.ndarray, sizes: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows of the tasks at these positions, in this order, and the offsets of the selection."""
+    """Return the rows of the tasks at these positions, in this order, and the offsets of the
+    selection.
+    """
     sizes = np.diff(offsets)[index] if sizes is None else sizes
     selected = offsets_of(sizes)
     return np.repeat(offsets[index] - selected[:-1], sizes) + np.arange(selected[-1]), selected
@@ -875,7 +913,8 @@ def check_share(name: str, value: object) -> Share:
 def row_counts(share: Share, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the number of support rows of each task.
 
-    At least one row is left for the query. A fraction gives at least one row if there are two; half a row is rounded up.
+    At least one row is left for the query. A fraction gives at least one row if there are two; half
+    a row is rounded up.
     """
     most = np.maximum(sizes - 1, 0)
     if is_integer(share):
@@ -886,7 +925,9 @@ def row_counts(share: Share, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _task_counts(sizes: Sequence[float], n_tasks: int) -> list[int]:
-    """Return numbers of tasks for `split`; cumulative sums of fractions are rounded, half a task upwards."""
+    """Return numbers of tasks for `split`; cumulative sums of fractions are rounded, half a task
+    upwards.
+    """
     values = list(sizes) if np.ndim(sizes) == 1 else []
     if not values:
         expected = "a list of numbers or fractions, such as [0.8, 0.2]"
