@@ -1,4 +1,6 @@
-"""Mixed models: evidence against scipy, EM's ascent, posterior means against the exact solver, gradients."""
+"""Mixed models: evidence against scipy, EM's ascent, posterior means against the exact solver,
+gradients.
+"""
 
 from dataclasses import replace
 from unittest.mock import patch

@@ -24,7 +24,7 @@ BATCH_FLOATS = 8_000_000
 
 
 class Rows(NamedTuple):
-    """Rows of several tasks: flat ``X`` (N, d), dense or CSR, ``y`` (N,), and ``offsets`` (T + 1,)."""
+    """Rows of several tasks: ``X`` (N, d), dense or CSR, ``y`` (N,), and ``offsets`` (T + 1,)."""
 
     X: Any
     y: Array
@@ -60,7 +60,7 @@ class Rows(NamedTuple):
         return [np.unique(self.X.indices[a:b]).astype(np.intp) for a, b in pairwise(pointers)]
 
     def compressed(self, columns: Index) -> Rows:
-        """Return sparse rows as dense rows with only these columns; the other columns must be zero."""
+        """Return sparse rows as dense rows with only these columns; others must be zero."""
         return Rows(np.ascontiguousarray(dense(self.X[:, columns])), self.y, self.offsets)
 
 
@@ -84,7 +84,9 @@ def dense_rows(X: Any, fit_intercept: bool) -> Array:
 
 
 def batches(tasks: TaskSet, width: int | None = None) -> Iterator[TaskSet]:
-    """Yield batches of tasks (at least one) whose (d + 1, width) matrices fit into `BATCH_FLOATS`; without tasks, one empty batch."""
+    """Yield batches of tasks (at least one) whose (d + 1, width) matrices fit into `BATCH_FLOATS`;
+    without tasks, one empty batch.
+    """
     d = tasks.n_features + 1
     size = max(1, BATCH_FLOATS // (d * max(d, width or d)))
     for start in range(0, max(len(tasks), 1), size):
@@ -107,8 +109,9 @@ SORTED_COLUMNS = 50
 def in_content_order(tasks: TaskSet, seed: int = 0) -> TaskSet:
     """Return the tasks in a pseudorandom order that is determined by ``seed`` and by their rows.
 
-    Draws in this order do not depend on the units, or on the order in which the tasks were given.  Labels only break ties
-    between tasks with the same size and the same distances of their means from the centre.
+    Draws in this order do not depend on the units, or on the order in which the tasks were given.
+    Labels only break ties between tasks with the same size and the same distances of their means
+    from the centre.
     """
     tasks = tasks.in_label_order(seed)
     X = tasks.X[:, :SORTED_COLUMNS]
@@ -116,7 +119,8 @@ def in_content_order(tasks: TaskSet, seed: int = 0) -> TaskSet:
     sizes, frequency = tasks.n_observed, tasks.frequency_weight
     rows = rows if frequency is None else rows * frequency[:, None]
     means = segment_sums(rows, tasks.offsets) / np.where(sizes > 0, sizes, 1.0)[:, None]
-    # Scaled distances from the centre do not depend on the unit, the origin or the sign of a column.
+    # Scaled distances from the centre do not depend on the unit, the origin or the sign of a
+    # column.
     distances = np.abs(means - means.mean(axis=0))
     largest = distances.max(axis=0, initial=0.0)
     distances = np.round(distances / np.where(largest > 0, largest, 1.0), 9)
@@ -133,7 +137,9 @@ def predictions(rows: Rows, weights: Array) -> Array:
 
 
 def sparse_products(X: Any, weights: Array, task: Index) -> Array:
-    """Return ``<x, w>`` of CSR rows with the weights (T, d) of their tasks, using only the stored entries."""
+    """Return ``<x, w>`` of CSR rows with the weights (T, d) of their tasks, using only the stored
+    entries.
+    """
     entries = np.diff(X.indptr)
     of_row = np.repeat(np.arange(len(entries)), entries)
     products = X.data * weights[task[of_row], X.indices]
@@ -141,7 +147,9 @@ def sparse_products(X: Any, weights: Array, task: Index) -> Array:
 
 
 def task_means(values: Array, offsets: NDArray[np.int64], frequency: Array | None = None) -> Array:
-    """Return the mean of each task's values, weighted by ``frequency``; NaN for a task without rows."""
+    """Return the mean of each task's values, weighted by ``frequency``; NaN for a task without
+    rows.
+    """
     frequency = np.ones(len(values)) if frequency is None else frequency
     sizes = segment_sums(frequency, offsets)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -149,7 +157,9 @@ def task_means(values: Array, offsets: NDArray[np.int64], frequency: Array | Non
 
 
 def standard_errors(values: Array) -> Array:
-    """Return the standard errors of means over the last axis, the tasks; 0 for fewer than two tasks."""
+    """Return the standard errors of means over the last axis, the tasks; 0 for fewer than two
+    tasks.
+    """
     n = values.shape[-1]
     return np.asarray(
         values.std(axis=-1, ddof=1) / np.sqrt(n) if n > 1 else np.zeros(values.shape[:-1])
@@ -169,9 +179,11 @@ def _exposure_and_frequency(tasks: TaskSet) -> list[Array]:
 
 
 def support_means(support: TaskSet, query: TaskSet, overall: float, *, smooth: bool) -> Array:
-    """Predict query rows by the mean (or rate) of the support rows of the same task, or ``overall`` if there are none.
+    """Predict query rows by the mean (or rate) of the support rows of the same task, or ``overall``
+    if there are none.
 
-    ``smooth`` adds a row with the overall mean to each task, because a predicted probability or rate of zero has infinite loss.
+    ``smooth`` adds a row with the overall mean to each task, because a predicted probability or
+    rate of zero has infinite loss.
     """
     (observed, frequency), (asked, _) = map(_exposure_and_frequency, (support, query))
     more = float(asked.mean()) if smooth and len(asked) else 0.0
@@ -182,19 +194,22 @@ def support_means(support: TaskSet, query: TaskSet, overall: float, *, smooth: b
 
 
 def mean_error(losses: Array, offsets: NDArray[np.int64]) -> float:
-    """Return the mean over tasks of their mean loss; infinity if it is not finite or no task has rows."""
+    """Return the mean over tasks of their mean loss; infinity if it is not finite or no task has
+    rows.
+    """
     means = task_means(losses, offsets)[np.diff(offsets) > 0]
     error = float(means.mean()) if len(means) else np.inf
     return error if np.isfinite(error) else np.inf
 
 
-#: Largest absolute value of a feature or target, as a multiple of the scale of the training data: with larger values,
-#: all other values would be lost to rounding.
+#: Largest absolute value of a feature or target, as a multiple of the scale of the training data:
+#: with larger values, all other values would be lost to rounding.
 LIMIT = 1e15
-#: The same limit for features in models of classes and counts, whose linear predictor is exponentiated.
+#: The same limit for features in models of classes and counts, whose linear predictor is
+#: exponentiated.
 RESPONSE_LIMIT = 1e4
-#: Columns with a larger root mean square are an error, and those below `LEAST_SCALE` are not scaled, because ratios of two
-#: scales and their squares must be finite.
+#: Columns with a larger root mean square are an error, and those below `LEAST_SCALE` are not
+#: scaled, because ratios of two scales and their squares must be finite.
 MAX_SCALE = 1e70
 
 
@@ -202,8 +217,8 @@ MAX_SCALE = 1e70
 class Scaling(Record):
     """Shift and scale of the columns and of the targets, and whether there is a constant column.
 
-    The scaled rows are ``(x − shift) / columns``, the scaled targets ``(y − target_shift) / target``. A constant column
-    is last, with the scale 1 and the shift 0.
+    The scaled rows are ``(x − shift) / columns``, the scaled targets ``(y − target_shift) /
+    target``. A constant column is last, with the scale 1 and the shift 0.
     """
 
     columns: Array
@@ -221,7 +236,8 @@ class Scaling(Record):
 
     @classmethod
     def of(cls, tasks: TaskSet, fit_intercept: bool, *, centre: bool = False) -> Self:
-        """Return a scaling by root mean squares; with `centre` and an intercept, columns and targets are shifted by their means.
+        """Return a scaling by root mean squares; with `centre` and an intercept, columns and
+        targets are shifted by their means.
 
         Sparse columns stay sparse until `dense` subtracts the shift.
         """
@@ -249,7 +265,8 @@ class Scaling(Record):
 
     @classmethod
     def of_entries(cls, tasks: TaskSet, fit_intercept: bool) -> Self:
-        """Return a scaling by the root mean square of each column's non-zero entries, which is not small for sparse columns.
+        """Return a scaling by the root mean square of each column's non-zero entries, which is not
+        small for sparse columns.
 
         Columns are not shifted. Targets are centred if there is an intercept.
         """
@@ -263,7 +280,9 @@ class Scaling(Record):
         return replace(centred, columns=columns, shift=np.zeros(len(columns)))
 
     def weighted_rows(self, tasks: TaskSet) -> tuple[Array, Array]:
-        """Return the scaled rows and targets of tasks, multiplied by the square roots of their weights."""
+        """Return the scaled rows and targets of tasks, multiplied by the square roots of their
+        weights.
+        """
         X, y = self.dense(tasks.X), self.targets(tasks.y)
         if (weights := tasks.row_weights) is None:
             return X, y
@@ -271,7 +290,9 @@ class Scaling(Record):
         return X * roots[:, None], y * roots
 
     def at_first_rows(self, tasks: TaskSet) -> Self:
-        """Return the same scales, with columns shifted by the mean of the tasks' first rows if there is an intercept."""
+        """Return the same scales, with columns shifted by the mean of the tasks' first rows if
+        there is an intercept.
+        """
         first = tasks.offsets[:-1][tasks.sizes > 0]
         if not self.fit_intercept or not len(first):
             return self
@@ -290,13 +311,17 @@ class Scaling(Record):
         return least * least, target * target  # a power would raise OverflowError
 
     def holds(self, X: Any, y: Array | None = None) -> bool:
-        """Return whether the sums of squares prove that all values are finite and within the limits."""
+        """Return whether the sums of squares prove that all values are finite and within the
+        limits.
+        """
         columns, target = self._squared_limits
         flat = X if isinstance(X, np.ndarray) else X.data
         return bool(np.vdot(flat, flat) <= columns and (y is None or np.vdot(y, y) <= target))
 
     def check(self, X: Any, y: Array | None = None, names: Any = None) -> None:
-        """Raise ValueError for features beyond ``limit``, or targets beyond `LIMIT`, times the scale of the training data."""
+        """Raise ValueError for features beyond ``limit``, or targets beyond `LIMIT`, times the
+        scale of the training data.
+        """
         if self.holds(X, y):
             return
         columns, target = self._limits
@@ -311,7 +336,9 @@ class Scaling(Record):
 
     @cached_property
     def change(self) -> tuple[Array, Array, float, float]:
-        """Shifts and inverse scales of the features, and shift and inverse scale of the targets, for compiled loops."""
+        """Shifts and inverse scales of the features, and shift and inverse scale of the targets,
+        for compiled loops.
+        """
         n_features = len(self.columns) - self.fit_intercept
         columns = frozen(self.shift[:n_features]), frozen(1.0 / self.columns[:n_features])
         return *columns, float(self.target_shift), float(1.0 / self.target)
@@ -336,7 +363,9 @@ class Scaling(Record):
         return self.target / self.columns
 
     def raw_weights(self, weights: Array) -> Array:
-        """Return weights (.., d) of the user's columns, given those of the scaled columns; an intercept is last."""
+        """Return weights (.., d) of the user's columns, given those of the scaled columns; an
+        intercept is last.
+        """
         if self.is_raw:
             return weights
         out = weights * self.weights
@@ -353,7 +382,8 @@ class Scaling(Record):
         return theta if self.is_raw else self._back @ theta @ self._back.T
 
     def raw_deviations(self, covariance: Array) -> Array:
-        """Return standard deviations (.., d) of weights of the user's columns, given a covariance for the scaled columns.
+        """Return standard deviations (.., d) of weights of the user's columns, given a covariance
+        for the scaled columns.
 
         They are NaN for weights that depend on a weight whose variance is NaN.
         """
@@ -372,7 +402,9 @@ class Scaling(Record):
         )
 
     def centred_deviations(self, covariance: Array) -> Array:
-        """Return standard deviations (d,) like `raw_deviations`, but with the intercept at the shift of the columns."""
+        """Return standard deviations (d,) like `raw_deviations`, but with the intercept at the
+        shift of the columns.
+        """
         return np.asarray(
             self.target * np.sqrt(np.maximum(np.diagonal(covariance), 0.0)) / self.columns
         )
@@ -382,7 +414,9 @@ class Scaling(Record):
         return self.back(np.arange(len(self.columns)))
 
     def back(self, rows: Index) -> Array:
-        """Return rows of the matrix A with ``w_raw = target (A w)``, up to the shift of the targets."""
+        """Return rows of the matrix A with ``w_raw = target (A w)``, up to the shift of the
+        targets.
+        """
         d = len(self.columns)
         A = np.zeros((len(rows), d))
         A[np.arange(len(rows)), rows] = 1.0 / self.columns[rows]
@@ -392,7 +426,9 @@ class Scaling(Record):
 
 
 def _usable(scale: Array, shift: Array) -> Array:
-    """Replace scales of constant columns, which are only rounding errors, by the absolute constant, and tiny scales by one."""
+    """Replace scales of constant columns, which are only rounding errors, by the absolute constant,
+    and tiny scales by one.
+    """
     scale = np.where(scale > 1e-13 * np.abs(shift), scale, np.abs(shift))
     return np.where(scale > LEAST_SCALE, scale, 1.0)
 
