@@ -519,14 +519,9 @@ def most_likely_mean(tasks: Tasks, model: Mixture) -> Mixture:
     """
     d = tasks.n_features
     left, right = np.zeros((d, d)), np.zeros(d)
-    tasks, gaussian = tasks.gaussian(model)
-    (L,) = gaussian.factors  # W = LLᵀ of rank p, so σ² XᵀV⁻¹ = (I − XᵀX L (σ²I + LᵀXᵀX L)⁻¹ Lᵀ) Xᵀ
-    for part in batches_of(tasks):
-        some = tasks.take(part)
-        GL = some.gram @ L
-        K = np.linalg.solve(gaussian.noise * np.eye(L.shape[1]) + L.T @ GL, GL.transpose(0, 2, 1))
-        left += some.gram.sum(axis=0) - GL.transpose(1, 0, 2).reshape(d, -1) @ K.reshape(-1, d)
-        right += some.cross.sum(axis=0) - np.einsum("tpd,tp->d", K, some.cross @ L)
+    for _, A, a in precisions(tasks, model):
+        left += A.sum(axis=0)
+        right += a.sum(axis=0)
     # With collinear columns the solution is not unique: take the one of minimum norm.
     scale = float(np.trace(left)) / d or 1.0
     mean = np.linalg.lstsq(left / scale, right / scale, rcond=1e-10)[0]

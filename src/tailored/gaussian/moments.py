@@ -43,8 +43,7 @@ NEGLIGIBLE = 1e-6
 LARGEST_STATISTICS = 125_000_000
 #: Number of floats in the d x d matrices that one thread processes at a time.
 BLOCK_FLOATS = 1 << 18
-#: Maximum number of columns for which a compiled loop over rows is faster than a matrix product per
-#: task.
+#: Up to this number of columns, second moments are always used.
 COMPILED_COLUMNS = 64
 #: Number of tasks per chunk of the compiled pass: enough to fill groups of eight even if tasks skip
 #: components.
@@ -268,18 +267,11 @@ class Moments(TaskStatistics):
             cuts = [*np.unique(batch_of_task, return_index=True)[1].tolist(), T]
         for start, stop in pairwise(cuts):
             part, some = slice(start, stop), tasks if stop - start == T else tasks[start:stop]
-            if d <= COMPILED_COLUMNS:
-                X, y, change = dense(some.X), some.y, units.change
-                if some.row_weights is not None:
-                    (X, y), change = units.weighted_rows(some), Scaling.raw(d).change
-                rows = frozen(X), frozen(y), frozen(some.offsets, np.int64)
-                second_moments(*rows, *change, gram[part], cross[part], square[part])
-            else:
-                X, y = units.weighted_rows(some)
-                for t, (first, end) in enumerate(pairwise(some.offsets), start):
-                    np.matmul(X[first:end].T, X[first:end], out=gram[t])
-                    cross[t] = X[first:end].T @ y[first:end]
-                    square[t] = y[first:end] @ y[first:end]
+            X, y, change = dense(some.X), some.y, units.change
+            if some.row_weights is not None:
+                (X, y), change = units.weighted_rows(some), Scaling.raw(d).change
+            rows = frozen(X), frozen(y), frozen(some.offsets, np.int64)
+            second_moments(*rows, *change, gram[part], cross[part], square[part])
         return cls(gram, cross, square, tasks.n_observed, side)
 
     def posterior(

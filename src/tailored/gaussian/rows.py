@@ -32,7 +32,7 @@ from .moments import (
 )
 from .sites import ResponseRows
 
-#: With many columns, n x n systems are used if the mean number of rows per task is below this
+#: With more columns, n x n systems are used if the mean number of rows per task is below this
 #: times the number of columns.
 ROWS_PER_COLUMN = 0.5
 
