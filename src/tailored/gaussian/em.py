@@ -43,6 +43,12 @@ EXTRA_COUNT = 1.0
 #: Maximum number of rounds of expectation propagation and EM, maximum number of EM steps per round,
 #: and the change of the log evidence of all tasks below which the rounds stop.
 SITE_ROUNDS, SITE_STEPS, SITES_TOL = 12, 20, 0.05
+#: The rounds also stop if the log evidence per task falls by more than this: with large counts, the
+#: mean can overshoot.
+LARGEST_LOSS = 1.0
+#: Penalty on the intercepts of the mixing weights, which are not identified without it: only
+#: differences matter.
+CONSTANT_PENALTY = 1e-3
 #: Directions with at most this fraction of the largest sum of squares are collinear.
 COLLINEAR = 1e-11
 #: Component covariances are shrunk to the covariance of the model with one component, with the
@@ -198,8 +204,7 @@ def _alternate(
     before = model
     for _ in range(SITE_ROUNDS):
         sites, evidence = source.site_moments(model)
-        # With large counts, the mean can overshoot.
-        if n_iter and not evidence > previous - 1.0:
+        if n_iter and not evidence > previous - LARGEST_LOSS:
             return EMResult(before, previous, n_iter)
         if not np.isfinite(evidence):
             raise ValueError(
@@ -267,8 +272,7 @@ def fit_gates(side: Array | None, shares: Array, penalty: float | Array, mixture
     start = mixture.gates
     if start is None:
         start = np.column_stack([np.log(mixture.proportions), np.zeros((K, side.shape[1]))])
-    # Only differences of the intercepts are identified, so they have a small penalty, too.
-    ridge = np.append(1e-3, np.broadcast_to(penalty, side.shape[1])) / T
+    ridge = np.append(CONSTANT_PENALTY, np.broadcast_to(penalty, side.shape[1])) / T
     used = np.isfinite(ridge)
     ridge, some = ridge[used], side[:, used[1:]]
     features = np.hstack([np.ones((T, 1)), some])
