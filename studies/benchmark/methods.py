@@ -129,9 +129,7 @@ METHODS: dict[str, Method] = {
         most_seeds=3,
     ),
     OURS: _ours(),
-    IN_ORDER: Method(
-        _in_order, '`EmpiricalBayesLearner(n_support=("first", n))`', is_asked=True
-    ),
+    IN_ORDER: Method(_in_order, '`EmpiricalBayesLearner(n_support=("first", n))`', is_asked=True),
     MEANS: _ours(loss="squared"),
     ORACLE: Method(
         lambda split: Known(split.oracle), "Bayes oracle, knows the environment", is_asked=True

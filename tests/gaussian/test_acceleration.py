@@ -1,4 +1,6 @@
-"""Fewer steps of EM: accelerated steps against many plain ones, tasks that have left a component, starts, moments."""
+"""Fewer steps of EM: accelerated steps against many plain ones, tasks that have left a component,
+starts, moments.
+"""
 
 from dataclasses import replace
 

@@ -70,7 +70,9 @@ def log_normal(x, covariance):
 
 
 def integrated(log_density, q):
-    """Return log ∫ exp(f), mean and covariance of the density exp(f), for a quadratic f of q variables."""
+    """Return log ∫ exp(f), mean and covariance of the density exp(f), for a quadratic f of q
+    variables.
+    """
     f, e, zero = log_density, np.eye(q), np.zeros(q)
     slopes = np.array([f(a) - f(-a) for a in e]) / 2.0
     C = np.linalg.inv(np.reshape([f(a) + f(b) - f(a + b) - f(zero) for a in e for b in e], (q, q)))
@@ -82,7 +84,9 @@ def integrated(log_density, q):
 
 
 def dense_task(model, rows, t):
-    """Return X, the loadings G of the scores, the covariance of Xδ + ε, y − Xb, and the posterior of the scores."""
+    """Return X, the loadings G of the scores, the covariance of Xδ + ε, y − Xb, and the posterior
+    of the scores.
+    """
     at, centre = (
         slice(rows.starts[t], rows.starts[t + 1]),
         model.score_mean + rows.side[t] @ model.effect,
@@ -276,7 +280,9 @@ def test_whitening_changes_nothing_that_is_said():
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("rank", [0, 1, 2])
 def test_prior_has_the_moments_of_the_model(intercept, rank):
-    """From draws of the scores at the nodes of a quadrature rule; given these, coefficients are independent."""
+    """From draws of the scores at the nodes of a quadrature rule; given these, coefficients are
+    independent.
+    """
     model = make_model(intercept, n_side=2, rank=rank)
     prior, side, q = model.prior(), np.array([0.7, -1.1]), len(model.score_mean)
     root, (x, w) = np.linalg.cholesky(model.score_covariance), np.polynomial.hermite_e.hermegauss(3)

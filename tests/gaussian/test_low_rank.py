@@ -20,7 +20,9 @@ from tests.reference import mixture_posterior
 
 
 def unequal_tasks(n_tasks=14, n_features=5, seed=0, most_rows=9):
-    """Return tasks of `one_component` with zero to ``most_rows`` rows, whose last column is constant, in both layouts."""
+    """Return tasks of `one_component` with zero to ``most_rows`` rows, whose last column is
+    constant, in both layouts.
+    """
     rng = np.random.default_rng(seed)
     sizes = rng.integers(0, most_rows + 1, n_tasks)
     starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)

@@ -1,4 +1,6 @@
-"""Mixed models: evidence against scipy, EM's ascent, posterior means against the exact solver, gradients."""
+"""Mixed models: evidence against scipy, EM's ascent, posterior means against the exact solver,
+gradients.
+"""
 
 from dataclasses import replace
 from unittest.mock import patch
@@ -315,3 +317,12 @@ def test_draw_gives_so_many_rows():
     assert list(query.sizes) == [5, 1, 1]
     for given_rows, asked in zip(support, query, strict=True):
         assert not set(given_rows.X.ravel()) & set(asked.X.ravel())
+
+
+def test_a_coefficient_without_variance_has_none_far_from_zero():
+    """The slope varies, and the intercept at x = 0 does not, but that of centred rows does."""
+    units = Scaling(np.ones(2), 1.0, np.array([1000.3, 0.0]), 0.0, True)
+    slope = np.array([1.0, 1000.3])
+    np.testing.assert_array_equal(units.raw_deviations(0.37 * np.outer(slope, slope))[1], 0.0)
+    both = 0.37 * np.outer(slope, slope) + np.diag([0.0, 0.01])
+    np.testing.assert_allclose(units.raw_deviations(both), np.sqrt([0.37, 0.01]), rtol=1e-6)

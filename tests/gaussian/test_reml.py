@@ -18,7 +18,9 @@ from tailored.tasks.rows import Scaling
 
 
 def panel(seed: int, n_tasks: int = 12) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return X (n, 2), y and labels of unbalanced tasks with a random intercept and a random slope of the first column."""
+    """Return X (n, 2), y and labels of unbalanced tasks with a random intercept and a random slope
+    of the first column.
+    """
     rng = np.random.default_rng(seed)
     sizes = rng.integers(2, 8, size=n_tasks)
     groups = np.repeat(np.arange(n_tasks), sizes)
@@ -33,7 +35,9 @@ def panel(seed: int, n_tasks: int = 12) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def dense_log_likelihood(X, y, groups, slopes, W, noise, restricted=True):
-    """Return the log likelihood of y ~ N(Xβ, ZWZᵀ + σ²I) at the best β; restricted: with β integrated out, as in lme4."""
+    """Return the log likelihood of y ~ N(Xβ, ZWZᵀ + σ²I) at the best β; restricted: with β
+    integrated out, as in lme4.
+    """
     design = np.column_stack([X, np.ones(len(y))])
     Z = np.column_stack([X[:, slopes], np.ones(len(y))])
     V = (Z @ W @ Z.T) * (groups[:, None] == groups) + noise * np.eye(len(y))
@@ -126,13 +130,15 @@ def test_gradient_is_the_derivative_of_the_criterion(with_side, restricted):
 
 def test_a_search_that_ends_at_its_limit_warns(monkeypatch):
     X, y, groups = panel(0)
-    monkeypatch.setattr("tailored.gaussian.reml.EVALUATIONS", 0)
+    monkeypatch.setattr("tailored.gaussian.reml.MOST_STEPS", 0)
     with pytest.warns(ConvergenceWarning, match="stopped after 0 steps"):
         EmpiricalBayesLearner(varying=[0], covariance="full").fit(X, y, groups=groups)
 
 
 def test_effects_of_side_information_are_integrated_out():
-    """The criterion of tasks with an effect of side information is that of a model with an additional random effect."""
+    """The criterion of tasks with an effect of side information is that of a model with an
+    additional random effect.
+    """
     rng = np.random.default_rng(2)
     groups = np.repeat(np.arange(8), 3)
     side, y = rng.normal(size=(8, 1)), rng.normal(size=24)
@@ -173,7 +179,9 @@ def test_a_collinear_column_does_not_count_as_a_fixed_effect():
 
 
 def highest_log_likelihood(x, y, groups, is_diagonal, reml):
-    """Return the log likelihood of ``y ~ x + (x | g)`` or ``(x || g)`` maximised by a general optimiser from five starts."""
+    """Return the log likelihood of ``y ~ x + (x | g)`` or ``(x || g)`` maximised by a general
+    optimiser from five starts.
+    """
     q, far = 2, np.hypot(x.mean(), x.std())
     at = np.diag_indices(q) if is_diagonal else np.tril_indices(q)
     same, centred = groups[:, None] == groups, np.column_stack([x - x.mean(), np.ones(len(x))])

@@ -1,7 +1,8 @@
-"""EM for mixtures of linear mixed models, with an optional inverse-Wishart prior on the covariances.
+"""EM for mixtures of linear mixed models, with an optional inverse-Wishart prior on the
+covariances.
 
-Steps can be combined by Anderson acceleration (D. G. Anderson, 1965; Walker and Ni, 2011), because plain EM converges slowly
-in directions of W about which the tasks carry little information.
+Steps can be combined by Anderson acceleration (D. G. Anderson, 1965; Walker and Ni, 2011), because
+plain EM converges slowly in directions of W about which the tasks carry little information.
 """
 
 from __future__ import annotations
@@ -18,47 +19,48 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
 from ..tasks.rows import Array
-from .mixture import RANK_TOLERANCE, Mixture, Shrinkage, Want, log_gates
-from .moments import NEGLIGIBLE, Summed, Sums, TaskStatistics, Totals, influence, used_columns
+from .mixture import SMALL_EIGENVALUE, Mixture, Shrinkage, Want, log_gates
+from .moments import (
+    BLOCK_FLOATS,
+    NEGLIGIBLE,
+    Summed,
+    Sums,
+    TaskStatistics,
+    Totals,
+    influence,
+    used_columns,
+)
 from .rows import Tasks
 from .scoring import LARGEST_SCALE, LARGEST_START, SAMPLE, Scoring
 from .sites import MOST_DIRECTIONS, ResponseRows
 
-#: Minimum noise variance, relative to the mean square of the targets; it keeps the evidence of interpolating models finite.
+#: Minimum noise variance, relative to the mean square of the targets; it keeps the evidence of
+#: interpolating models finite.
 NOISE_FLOOR = 1e-12
-#: This is added to the expected number of tasks of each component, so that no proportion becomes zero.
+#: This is added to the expected number of tasks of each component, so that no proportion becomes
+#: zero.
 EXTRA_COUNT = 1.0
-#: Once in this many steps, tasks are evaluated under all components, not only those with non-negligible responsibilities.
-FULL_EVERY = 5
-#: Accelerated steps to a parameter of larger absolute value are rejected; data are scaled to unit size.
-LARGEST_PARAMETER = 100.0
-#: EM stops before a mean exceeds this absolute value.  With counts of very different sizes, rounding errors can cause this.
-LARGEST_MEAN = 1e12
-#: Maximum number of earlier steps that Anderson acceleration combines.
-MEMORY = 10
-#: Ridge penalty in the normal equations of Anderson acceleration, relative to their trace.
-DAMPING = 1e-8
-#: Penalty on the intercepts of the mixing weights, which are not identified without it: only differences matter.
-CONSTANT_PENALTY = 1e-3
-#: Maximum number of alternations in `settle`, and the change of the mean below which it stops.
-ALTERNATIONS, SETTLED = 12, 1e-6
-#: Maximum number of rounds of sites and EM; the same for a start of Newton's method and for rough fits; maximum number of EM
-#: steps per round; the change of the log evidence of all tasks below which the rounds stop.
+#: Maximum number of rounds of sites and EM; the same for a start of Newton's method and for rough
+#: fits; maximum number of EM steps per round; the change of the log evidence of all tasks below
+#: which the rounds stop.
 SITE_ROUNDS, FEW_ROUNDS, SITE_STEPS, SITES_TOL = 12, 4, 10, 0.05
-#: The rounds also stop if the log evidence per task falls by more than this: with large counts, the mean can overshoot.
+#: The rounds also stop if the log evidence per task falls by more than this: with large counts, the
+#: mean can overshoot.
 LARGEST_LOSS = 1.0
+#: Penalty on the intercepts of the mixing weights, which are not identified without it: only
+#: differences matter.
+CONSTANT_PENALTY = 1e-3
 #: Directions with at most this fraction of the largest sum of squares are collinear.
 COLLINEAR = 1e-11
-#: Maximum number of floats in a batch of d x d matrices.
-BATCH_FLOATS = 1 << 18
-#: Component covariances are shrunk to the covariance of the model with one component, with the weight of this many pseudo-tasks.
+#: Component covariances are shrunk to the covariance of the model with one component, with the
+#: weight of this many pseudo-tasks.
 COMPONENT_SHRINKAGE = 0.05
-#: Maximum number of tasks for k-means, and maximum number of EM steps from a given start.
-GROUPED_TASKS, CONTINUED_STEPS = 1000, 20
+#: Maximum number of tasks for k-means.
+GROUPED_TASKS = 1000
 
 
 class Source(Protocol):
-    """Statistics of tasks that EM needs, whether the tasks are in memory, on disk or on a device."""
+    """Statistics of tasks that EM needs: of tasks in memory, on disk or on a device."""
 
     @property
     def n_features(self) -> int: ...
@@ -67,7 +69,9 @@ class Source(Protocol):
         """Return the sums over rows that do not depend on a model."""
 
     def sums(self, model: Mixture, shares: Any = None) -> Summed:
-        """Return the expected sufficient statistics.  Components whose previous ``shares`` are negligible may be skipped."""
+        """Return the expected sufficient statistics.  Components whose previous ``shares`` are
+        negligible may be skipped.
+        """
 
 
 @dataclass(frozen=True)
@@ -93,14 +97,17 @@ def em(
 ) -> EMResult:
     """Maximise the evidence of the tasks by EM, from the model ``start``.
 
-    With Gaussian targets, one component and no ``shrinkage``, no step lowers the evidence.  Without ``shrinkage`` and
-    ``restrict``, a direction in which W_k is zero at the start keeps zero variance.
+    With Gaussian targets, one component and no ``shrinkage``, no step lowers the evidence.  Without
+    ``shrinkage`` and ``restrict``, a direction in which W_k is zero at the start keeps zero
+    variance.
 
-    EM stops after ``max_iter`` steps, or when a step after the third changes the log evidence per row by less than ``tol``.
-    ``learn_mean=False`` keeps the means b_k; it is only for Gaussian targets.  With a ``gate_penalty`` (a number or (q,)), mixing
-    weights are estimated from the side information; tasks must then be in memory.  ``restrict`` is applied to the
-    covariances after each M-step; see `keep_diagonal`.  ``accelerate`` enables Anderson acceleration of all parameters
-    except the coefficients of the mixing weights; accelerated steps that lower the evidence are rejected.
+    EM stops after ``max_iter`` steps, or when a step after the third changes the log evidence per
+    row by less than ``tol``. ``learn_mean=False`` keeps the means b_k; it is only for Gaussian
+    targets.  With a ``gate_penalty`` (a number or (q,)), mixing weights are estimated from the side
+    information; tasks must then be in memory.  ``restrict`` is applied to the covariances after
+    each M-step; see `keep_diagonal`.  ``accelerate`` enables Anderson acceleration of all
+    parameters except the coefficients of the mixing weights; accelerated steps that lower the
+    evidence are rejected.
     """
     if isinstance(source, ResponseRows):
         options: dict[str, Any] = {
@@ -128,11 +135,13 @@ def em(
             step = replace(step, gates=fit_gates(source.side, summed.shares, gate_penalty, mixture))
         if restrict is not None:
             step = replace(step, covariances=restrict(step.covariances))
-        if not np.abs(step.means).max() < LARGEST_MEAN:
+        # With counts of very different sizes, rounding errors can make a mean explode.
+        if not np.abs(step.means).max() < 1e12:
             return EMResult(mixture, current, n_iter)
         previous, n_iter = current, n_iter + 1
-        # After a few steps, most tasks have non-negligible responsibilities for only a few components.
-        skip = n_iter % FULL_EVERY != 0 and mixture.n_components > 1
+        # After a few steps, most tasks have non-negligible responsibilities for only a few
+        # components: in four of five steps, they are evaluated only under these.
+        skip = n_iter % 5 != 0 and mixture.n_components > 1
         shares = summed.shares if skip else None
         combined = _combine(totals, mixture, step, memory) if accelerate else None
         if combined is not None:
@@ -147,7 +156,9 @@ def em(
 
 
 def _has_quadrature(model: Mixture) -> bool:
-    """Return whether posteriors of non-Gaussian targets are computed by quadrature under all components."""
+    """Return whether posteriors of non-Gaussian targets are computed by quadrature under all
+    components.
+    """
     return all(root.shape[1] <= MOST_DIRECTIONS for root in model.factors)
 
 
@@ -176,7 +187,8 @@ def _alternate(
     # A pooled fit that has not converged can have coefficients of any size.
     model = model.scaled(min(1.0, LARGEST_START / max(float(model.covariances.max()), 1e-300)))
     model = replace(model, means=np.clip(model.means, -LARGEST_SCALE, LARGEST_SCALE))
-    # The start may be a fit without the restriction or shrinkage, whose evidence the first round would not reach.
+    # The start may be a fit without the restriction or shrinkage, whose evidence the first round
+    # would not reach.
     if (shrinkage := options["shrinkage"]) is not None and model.n_components == 1:
         share = shrinkage.n_tasks / (len(source) + shrinkage.n_tasks)
         model = replace(
@@ -192,8 +204,8 @@ def _alternate(
             return EMResult(before, previous, n_iter)
         if not np.isfinite(evidence):
             raise ValueError(
-                f"y: the fit to targets up to {source.y.max():g} is not stable. Fit loss='squared' to log(1 + y), "
-                "or pass more rows per task."
+                f"y: the fit to targets up to {source.y.max():g} is not stable. "
+                "Fit loss='squared' to log(1 + y), or pass more rows per task."
             )
         if n_iter >= max_iter or abs(evidence - previous) * len(source) < SITES_TOL:
             break
@@ -214,7 +226,9 @@ def maximise(
     learn_mean: bool = True,
     shrinkage: Shrinkage | None = None,
 ) -> Mixture:
-    """Return the model after an M-step: proportions, means, covariances and noise from the expected sufficient statistics."""
+    """Return the model after an M-step: proportions, means, covariances and noise from the expected
+    sufficient statistics.
+    """
     counts, T = sums.counts, totals.n_tasks
     proportions = (counts + EXTRA_COUNT) / (T + len(counts) * EXTRA_COUNT)
     scatter, weights = sums.second, counts + NEGLIGIBLE
@@ -235,15 +249,19 @@ def maximise(
 
 
 def noise_floor(totals: Totals) -> float:
-    """Return the minimum noise variance of EM; targets whose squares underflow are treated as if they had size one."""
+    """Return the minimum noise variance of EM; targets whose squares underflow are treated as if
+    they had size one.
+    """
     square = totals.square / max(totals.n_rows, 1.0)
     return NOISE_FLOOR * (square if square > 1e-290 else 1.0)
 
 
 def fit_gates(side: Array | None, shares: Array, penalty: float | Array, mixture: Mixture) -> Array:
-    """Return the gates (K, 1 + q) after an M-step: penalised multinomial logistic regression of ``shares`` by L-BFGS.
+    """Return the gates (K, 1 + q) after an M-step: penalised multinomial logistic regression of
+    ``shares`` by L-BFGS.
 
-    The search starts from the mixing weights of ``mixture``.  Features with an infinite penalty have coefficient zero.
+    The search starts from the mixing weights of ``mixture``.  Features with an infinite penalty
+    have coefficient zero.
     """
     assert side is not None
     T, K = shares.shape
@@ -272,22 +290,26 @@ def fit_gates(side: Array | None, shares: Array, penalty: float | Array, mixture
 
 
 class _Anderson:
-    """Anderson acceleration of a fixed-point iteration ``x → g(x)``, with a memory of the last steps."""
+    """Anderson acceleration of a fixed-point iteration ``x → g(x)``, with a memory of the last ten
+    steps.
+    """
 
     def __init__(self) -> None:
         self._images: list[Array] = []
         self._moves: list[Array] = []
 
     def propose(self, x: Array, image: Array) -> Array:
-        """Return the accelerated next point after ``g(x) = image``; at the first step it is the image itself."""
-        self._images = [*self._images, image][-MEMORY - 1 :]
-        self._moves = [*self._moves, image - x][-MEMORY - 1 :]
+        """Return the accelerated next point after ``g(x) = image``; at the first step it is the
+        image itself.
+        """
+        self._images = [*self._images, image][-11:]
+        self._moves = [*self._moves, image - x][-11:]
         if len(self._moves) == 1:
             return image
         images, moves = np.array(self._images), np.array(self._moves)
         images, moves = images[1:] - images[:-1], moves[1:] - moves[:-1]
         normal = moves @ moves.T
-        normal.flat[:: len(normal) + 1] += DAMPING * normal.trace()
+        normal.flat[:: len(normal) + 1] += 1e-8 * normal.trace()  # a small ridge penalty
         return np.asarray(
             image - np.linalg.lstsq(normal, moves @ self._moves[-1], rcond=None)[0] @ images
         )
@@ -300,7 +322,7 @@ class _Anderson:
 def _combine(totals: Totals, mixture: Mixture, step: Mixture, memory: _Anderson) -> Mixture | None:
     """Return the accelerated step; None if its parameters are implausibly large for scaled data."""
     parameters = memory.propose(_parameters(mixture), _parameters(step))
-    if not np.abs(parameters).max() < LARGEST_PARAMETER:
+    if not np.abs(parameters).max() < 100.0:
         return None
     K, d = step.means.shape
     means, roots = parameters[: K * d].reshape(K, d), parameters[K * d : -K - 1].reshape(K, d, d)
@@ -316,7 +338,9 @@ def _combine(totals: Totals, mixture: Mixture, step: Mixture, memory: _Anderson)
 
 
 def _parameters(mixture: Mixture) -> Array:
-    """Return an unconstrained parameter vector: the means, the symmetric roots of the W_k, log π and log σ."""
+    """Return an unconstrained parameter vector: the means, the symmetric roots of the W_k, log π
+    and log σ.
+    """
     values, vectors = mixture.eigen
     roots = np.matmul(
         vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :], vectors.transpose(0, 2, 1)
@@ -337,9 +361,10 @@ def fit_mixed_model(
 ) -> Mixture:
     """Fit the linear mixed model (K = 1) by accelerated EM from a pooled fit, or from ``start``.
 
-    ``covariance`` is "full", "diagonal", "intercept" (W is zero except for the last coefficient) or "none" (W = 0).
-    If it is "full" or "diagonal", coefficients that are not in ``varying`` have zero variance (None: all vary).  With Gaussian
-    targets, EM keeps the means of coefficients without variance at their start (see `settle`).
+    ``covariance`` is "full", "diagonal", "intercept" (W is zero except for the last coefficient) or
+    "none" (W = 0). If it is "full" or "diagonal", coefficients that are not in ``varying`` have
+    zero variance (None: all vary).  With Gaussian targets, EM keeps the means of coefficients
+    without variance at their start (see `settle`).
     """
     options: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "accelerate": True}
     basis = np.eye(source.n_features) if basis is None else basis
@@ -356,7 +381,8 @@ def fit_mixed_model(
     if covariance == "none":
         noise = max(residual, noise_floor(totals))
         return Mixture(np.ones(1), b[None], np.zeros((1, d, d)), noise)
-    # Initially, half of the residual variance of the pooled fit is noise, and half is variance between tasks.
+    # Initially, half of the residual variance of the pooled fit is noise, and half is variance
+    # between tasks.
     half = max(residual / 2.0, noise_floor(totals))
     # Variances that are zero at the start of EM stay zero.
     diagonal = half * n_rows / energy * is_used
@@ -384,16 +410,17 @@ def fit_mixture(
 ) -> Mixture:
     """Fit K components: run a few steps of EM from several starts, and continue from the best.
 
-    ``single`` is the mixed model of the same tasks (K = 1).  Each start clusters the tasks.  ``n_starts`` starts cluster them by
-    the line along which the coefficients of a task deviate from the mean, and one start by the direction of this deviation.
-    If there is side information, one more start clusters the tasks by it.  A given ``start``, a fit to other tasks of the same
+    ``single`` is the mixed model of the same tasks (K = 1).  Each start clusters the tasks.
+    ``n_starts`` starts cluster them by the line along which the coefficients of a task deviate from
+    the mean, and one start by the direction of this deviation. If there is side information, one
+    more start clusters the tasks by it.  A given ``start``, a fit to other tasks of the same
     population, replaces these starts.
     """
     # Shrinkage prevents a component with few tasks from collapsing onto them.
     shrinkage = Shrinkage(COMPONENT_SHRINKAGE, single.covariances[0])
     options: dict[str, Any] = {"learn_mean": learn_mean, "shrinkage": shrinkage}
     if start is not None:
-        return em(tasks, start, max_iter=CONTINUED_STEPS, accelerate=True, **options).mixture
+        return em(tasks, start, max_iter=20, accelerate=True, **options).mixture
     if not tasks.is_gaussian:
         # A mixture for the Gaussian sites is a good enough start, and much faster to fit.
         sites, unit = tasks.gaussian(single)
@@ -433,7 +460,9 @@ def fit_mixture(
 
 
 def _group_sums(common: Sums, deviations: Array, shares: Array) -> Sums:
-    """Return the expected sufficient statistics of clusters of tasks, using the mean posterior covariance for each task."""
+    """Return the expected sufficient statistics of clusters of tasks, using the mean posterior
+    covariance for each task.
+    """
     counts = shares.sum(axis=0)
     within = (common.second[0] - deviations.T @ deviations) / max(len(deviations), 1)
     between = np.stack([(deviations * r[:, None]).T @ deviations for r in shares.T])
@@ -442,7 +471,9 @@ def _group_sums(common: Sums, deviations: Array, shares: Array) -> Sums:
 
 
 def _group(points: Array, n_groups: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Cluster points by k-means, fitted to at most `GROUPED_TASKS` of them, and return the cluster of each point."""
+    """Cluster points by k-means, fitted to at most `GROUPED_TASKS` of them, and return the cluster
+    of each point.
+    """
     # Only mixtures need this import, which takes as long as a small fit.
     from sklearn.cluster import KMeans
 
@@ -457,13 +488,17 @@ def _group(points: Array, n_groups: int, rng: np.random.Generator) -> NDArray[np
 
 
 def batches_of(tasks: Tasks) -> list[slice]:
-    """Return batches of tasks whose d x d matrices have at most `BATCH_FLOATS` entries; a batch has at least one task."""
-    size = max(1, BATCH_FLOATS // tasks.n_features**2)
+    """Return batches of tasks whose d x d matrices have at most `BLOCK_FLOATS` entries; a batch has
+    at least one task.
+    """
+    size = max(1, BLOCK_FLOATS // tasks.n_features**2)
     return [slice(start, start + size) for start in range(0, len(tasks), size)]
 
 
 def precisions(tasks: Tasks, model: Mixture) -> Iterator[tuple[slice, Array, Array]]:
-    """Yield batches of tasks with XᵀV⁻¹X (T, d, d) and XᵀV⁻¹y (T, d), where V = σ²I + XWXᵀ, for one component."""
+    """Yield batches of tasks with XᵀV⁻¹X (T, d, d) and XᵀV⁻¹y (T, d), where V = σ²I + XWXᵀ, for one
+    component.
+    """
     tasks, model = tasks.gaussian(model)
     for part in batches_of(tasks):
         some = tasks.take(part)
@@ -475,21 +510,18 @@ def precisions(tasks: Tasks, model: Mixture) -> Iterator[tuple[slice, Array, Arr
 
 
 def most_likely_mean(tasks: Tasks, model: Mixture) -> Mixture:
-    """Return a one-component model with the generalised least squares estimate of its mean, given W and σ².
+    """Return a one-component model with the generalised least squares estimate of its mean, given W
+    and σ².
 
-    The estimate is ``b = (Σ XᵀV⁻¹X)⁻¹ Σ XᵀV⁻¹y`` with V = σ²I + XWXᵀ, summed over tasks.  EM cannot estimate the mean of a
-    coefficient with zero variance, because its posterior in every task is the current mean.
+    The estimate is ``b = (Σ XᵀV⁻¹X)⁻¹ Σ XᵀV⁻¹y`` with V = σ²I + XWXᵀ, summed over tasks.  EM cannot
+    estimate the mean of a coefficient with zero variance, because its posterior in every task is
+    the current mean.
     """
     d = tasks.n_features
     left, right = np.zeros((d, d)), np.zeros(d)
-    tasks, gaussian = tasks.gaussian(model)
-    (L,) = gaussian.factors  # W = LLᵀ of rank p, so σ² XᵀV⁻¹ = (I − XᵀX L (σ²I + LᵀXᵀX L)⁻¹ Lᵀ) Xᵀ
-    for part in batches_of(tasks):
-        some = tasks.take(part)
-        GL = some.gram @ L
-        K = np.linalg.solve(gaussian.noise * np.eye(L.shape[1]) + L.T @ GL, GL.transpose(0, 2, 1))
-        left += some.gram.sum(axis=0) - GL.transpose(1, 0, 2).reshape(d, -1) @ K.reshape(-1, d)
-        right += some.cross.sum(axis=0) - np.einsum("tpd,tp->d", K, some.cross @ L)
+    for _, A, a in precisions(tasks, model):
+        left += A.sum(axis=0)
+        right += a.sum(axis=0)
     # With collinear columns the solution is not unique: take the one of minimum norm.
     scale = float(np.trace(left)) / d or 1.0
     mean = np.linalg.lstsq(left / scale, right / scale, rcond=1e-10)[0]
@@ -499,11 +531,12 @@ def most_likely_mean(tasks: Tasks, model: Mixture) -> Mixture:
 def mean_from_sums(source: Source, model: Mixture) -> Mixture:
     """Approximate the result of `most_likely_mean` from sums over tasks, in d + 1 passes.
 
-    The sum of E(w − b) is ``W Σ XᵀV⁻¹(y − Xb)``, linear in b.  Its values at the present mean, and one unit away in each
-    coordinate, determine its root.  W needs an inverse, so a negligible variance is added to each coefficient.
+    The sum of E(w − b) is ``W Σ XᵀV⁻¹(y − Xb)``, linear in b.  Its values at the present mean, and
+    one unit away in each coordinate, determine its root.  W needs an inverse, so a negligible
+    variance is added to each coefficient.
     """
     d = model.means.shape[1]
-    added = 2.0 * RANK_TOLERANCE * max(model.noise, float(model.eigen[0].max()))
+    added = 2.0 * SMALL_EIGENVALUE * max(model.noise, float(model.eigen[0].max()))
     W = model.covariances + added * np.eye(d)
 
     def gradient(shift: Array) -> Array:
@@ -519,9 +552,9 @@ def mean_from_sums(source: Source, model: Mixture) -> Mixture:
 
 def settle(tasks: Tasks, model: Mixture, **options: Any) -> Mixture:
     """Alternate between `most_likely_mean` and EM for W and σ² until the mean is stable."""
-    for _ in range(ALTERNATIONS):
+    for _ in range(12):
         moved = most_likely_mean(tasks, model)
-        if np.abs(moved.means - model.means).max() < SETTLED:
+        if np.abs(moved.means - model.means).max() < 1e-6:
             return moved
         model = em(tasks, moved, accelerate=True, **options).mixture
     return most_likely_mean(tasks, model)
@@ -535,7 +568,8 @@ def fit_roughly(tasks: Tasks, varying: Sequence[int] | None) -> Mixture:
 
 
 def independent_directions(gram: Array) -> tuple[Array, Array]:
-    """Return Q (d, p) and its pseudo-inverse (p, d), such that QᵀGQ is the identity for G = Σ xxᵀ of rank p.
+    """Return Q (d, p) and its pseudo-inverse (p, d), such that QᵀGQ is the identity for G = Σ xxᵀ
+    of rank p.
 
     Columns are divided by their sizes first, so their units do not matter.
     """
@@ -555,7 +589,9 @@ def keep_diagonal(covariances: Array, basis: Array) -> Array:
 
 
 def restrict_rank(covariances: Array, rank: int) -> Array:
-    """Return the maximum likelihood covariances of the form "rank ``rank`` plus a multiple of I" (probabilistic PCA)."""
+    """Return the maximum likelihood covariances of the form "rank ``rank`` plus a multiple of I"
+    (probabilistic PCA).
+    """
     values, vectors = np.linalg.eigh(covariances)
     rest = values.shape[1] - rank
     if rest > 0:
@@ -564,7 +600,9 @@ def restrict_rank(covariances: Array, rank: int) -> Array:
 
 
 def truncate(mixture: Mixture, threshold: float) -> Mixture:
-    """Return the mixture with the eigenvalues of each W_k below ``threshold`` times its largest one set to zero."""
+    """Return the mixture with the eigenvalues of each W_k below ``threshold`` times its largest one
+    set to zero.
+    """
     values, vectors = mixture.eigen
     kept = np.where(values < threshold * values[:, -1:], 0.0, np.maximum(values, 0.0))
     covariances = np.matmul(vectors * kept[:, None, :], vectors.transpose(0, 2, 1))

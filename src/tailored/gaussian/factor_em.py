@@ -1,12 +1,15 @@
 """Variational EM for a mixed model with many columns and a low-rank plus diagonal covariance.
 
-    y_i = Σ_j x_ij (b_j + <f_j, z_t> + δ_tj) + u_t + ε_i ,    (z_t, u_t) ~ N(μ + v(s_t) A, S),  δ_tj ~ N(0, D_j),  ε ~ N(0, σ²)
+    y_i = Σ_j x_ij (b_j + <f_j, z_t> + δ_tj) + u_t + ε_i ,    (z_t, u_t) ~ N(μ + v(s_t) A, S),  δ_tj
+~ N(0, D_j),  ε ~ N(0, σ²)
 
-The coefficients of a task are ``w_j = b_j + <f_j, z> + δ_j``, and the intercept u if the model has one.  Most columns occur
-in few tasks, so the columns have a prior, (b_j, f_j) ~ N(m, Λ), and their posterior is approximated by independent Gaussians
-(variational Bayes: Lim and Teh, 2007).  EM alternates between scores, columns and the other parameters.  No update lowers
-the variational bound, except possibly those of A and γ: the prior of A is not part of it.  All columns are updated at once:
-to the optimum for one-hot rows, otherwise by a step that cannot overshoot.  The prior of A is A_p ~ N(0, γ_p S).
+The coefficients of a task are ``w_j = b_j + <f_j, z> + δ_j``, and the intercept u if the model has
+one.  Most columns occur in few tasks, so the columns have a prior, (b_j, f_j) ~ N(m, Λ), and their
+posterior is approximated by independent Gaussians (variational Bayes: Lim and Teh, 2007).  EM
+alternates between scores, columns and the other parameters.  No update lowers the variational
+bound, except possibly those of A and γ: the prior of A is not part of it.  All columns are updated
+at once: to the optimum for one-hot rows, otherwise by a step that cannot overshoot.  The prior of A
+is A_p ~ N(0, γ_p S).
 """
 
 from __future__ import annotations
@@ -19,19 +22,16 @@ from numpy.typing import NDArray
 from ..tasks.rows import BATCH_FLOATS, Array
 from .factors import FactorRows, Factors, RowModel, Systems, add_rows
 
-#: The variance of a column (D_j + σ² for one-hot rows, otherwise D_j) is shrunk to the typical one, by this many pseudo-tasks.
+#: The variance of a column (D_j + σ² for one-hot rows, otherwise D_j) is shrunk to the typical one,
+#: by this many pseudo-tasks.
 NOISE_TASKS = 20.0
-#: EM stops after three successive steps that raise the bound by less than this per row.
-TOLERANCE = 1e-5
-#: A side feature is dropped if its relevance times its mean square falls below this.
-IRRELEVANT = 1e-4
-#: This multiple of the trace of Λ is added to its diagonal.
-SMALLEST_EIGENVALUE = 1e-9
 
 
 @dataclass(frozen=True)
 class FactorModel:
-    """Model parameters and the posterior of the columns.  The scores (z, u) have length q = r, or r + 1 with an intercept."""
+    """Model parameters and the posterior of the columns.  The scores (z, u) have length q = r, or r
+    + 1 with an intercept.
+    """
 
     columns: Array  # (d, 1 + r) posterior means of (b_j, f_j)
     column_covariances: Array  # (d, 1 + r, 1 + r) posterior covariances of (b_j, f_j)
@@ -88,7 +88,9 @@ class FactorModel:
         )
 
     def prior(self) -> Factors:
-        """Return the prior of the coefficients of a task; the uncertainty of the columns is part of the diagonal."""
+        """Return the prior of the coefficients of a task; the uncertainty of the columns is part of
+        the diagonal.
+        """
         r, d = self.rank, len(self.columns)
         q = len(self.score_mean)
         root = np.linalg.cholesky(self.score_covariance) if q else np.zeros((0, 0))
@@ -111,15 +113,17 @@ class FactorModel:
 class FactorSums:
     """Expected sufficient statistics, summed over tasks.
 
-    ``curvature`` is an upper bound of ``precision``, with which all columns can be updated at once.  For one-hot rows the
-    two are equal, and ``residual`` and ``n_rows`` are zero.
+    ``curvature`` is an upper bound of ``precision``, with which all columns can be updated at once.
+    For one-hot rows the two are equal, and ``residual`` and ``n_rows`` are zero.
     """
 
     precision: Array  # (d, 1 + r, 1 + r) precision that rows add to (b_j, f_j)
     gradient: Array  # (d, 1 + r) gradient of the expected log-likelihood
     curvature: Array  # (d, 1 + r, 1 + r)
     count: Array  # (d,) number of tasks that use a column
-    square: Array  # (d,) sums of squared residuals of the rows of a column (one-hot), or second moments of δ
+    square: (
+        Array  # (d,) squared residuals of the rows of a column (one-hot), or second moments of δ
+    )
     residual: float  # second moment of ε
     n_rows: float  # number of rows
     score_square: Array  # (q, q) second moments of the scores about μ
@@ -142,12 +146,14 @@ class FactorSums:
 
 
 def fit_factors(rows: FactorRows, model: FactorModel, *, max_iter: int = 60) -> FactorModel:
-    """Run EM from ``model`` until the bound converges, for at most ``max_iter`` steps."""
+    """Run EM from ``model`` until three steps raise the bound by less than 1e-5 per row, for at
+    most ``max_iter`` steps.
+    """
     last, n_small = -np.inf, 0
     for i in range(max_iter):
         sums = factor_sums(model, rows)
         now = bound(model, sums)
-        n_small = n_small + 1 if now - last < TOLERANCE * rows.n_rows else 0
+        n_small = n_small + 1 if now - last < 1e-5 * rows.n_rows else 0
         if n_small == 3:
             break
         last = now
@@ -202,7 +208,8 @@ def _add_tasks(model: FactorModel, rows: FactorRows, sums: FactorSums) -> None:
         gradient[:, 1:] -= BX.T @ G @ C[:, :r]
         sums.gradient[used] += gradient
         sums.precision[used] += weights[:, None, None] * second
-        # In each row (Σ_j x_j c_j)² ≤ (Σ_j |x_j|) Σ_j |x_j| c_j², and B ≤ the diagonal of its absolute row sums.
+        # In each row (Σ_j x_j c_j)² ≤ (Σ_j |x_j|) Σ_j |x_j| c_j², and B ≤ the diagonal of its
+        # absolute row sums.
         size = np.abs(X)
         curvature = size.T @ (size.sum(axis=1) * np.abs(B).sum(axis=1))
         sums.curvature[used] += curvature[:, None, None] * second
@@ -239,7 +246,8 @@ def _add_columns(
     )
     rest, h = left - fitted, np.hstack([np.ones((len(rows), 1)), scores[:, :r]])
     uses, signed = rows.table(np.ones(len(x))).T, rows.table(x).T
-    # The image of ``g = x f_j + intercept`` under the covariances of the scores, multiplied by x and summed over rows.
+    # The image of ``g = x f_j + intercept`` under the covariances of the scores, multiplied by x
+    # and summed over rows.
     images = covariances @ intercept
     C = (uses @ covariances.reshape(len(rows), q * q)).reshape(d, q, q)
     of_factors, of_intercept = np.einsum("jab,jb->ja", C, loadings), signed @ images
@@ -255,7 +263,8 @@ def _add_columns(
 
 
 def bound(model: FactorModel, sums: FactorSums) -> float:
-    """Return the variational bound: the log evidence under the posterior of the columns, minus its KL divergence from the prior.
+    """Return the variational bound: the log evidence under the posterior of the columns, minus its
+    KL divergence from the prior.
 
     The log prior that shrinks the variances of the columns is added, without its constant.
     """
@@ -276,8 +285,8 @@ def bound(model: FactorModel, sums: FactorSums) -> float:
 def step(model: FactorModel, sums: FactorSums, *, update_noise: bool = False) -> FactorModel:
     """Return the model after one step.
 
-    With rows that are not one-hot, a step updates either D and σ² (``update_noise``) or the columns.  It always updates the priors
-    of the scores and of the columns.
+    With rows that are not one-hot, a step updates either D and σ² (``update_noise``) or the
+    columns.  It always updates the priors of the scores and of the columns.
     """
     if sums.n_rows == 0:
         moved = _one_hot_noise(model, _move_columns(model, sums), sums)
@@ -318,14 +327,18 @@ def _one_hot_noise(before: FactorModel, model: FactorModel, sums: FactorSums) ->
 
 
 def _shrunk(squares: Array, model: FactorModel, sums: FactorSums) -> tuple[Array, float]:
-    """Return the variances of the columns, shrunk to the typical variance, and the new typical variance."""
+    """Return the variances of the columns, shrunk to the typical variance, and the new typical
+    variance.
+    """
     variances = (squares + NOISE_TASKS * model.typical_noise) / (sums.count + NOISE_TASKS)
     typical = 1.0 / float(np.mean(1.0 / variances[sums.seen]))
     return np.where(sums.seen, variances, typical), typical
 
 
 def _score_prior(model: FactorModel, sums: FactorSums) -> FactorModel:
-    """Update μ, A and S by the regression of the scores on (1, v(s)), and γ by MacKay's update (1992)."""
+    """Update μ, A and S by the regression of the scores on (1, v(s)), and γ by MacKay's update
+    (1992).
+    """
     kept = np.append(True, model.relevance > 0)
     gamma, q = model.relevance[kept[1:]], len(model.score_mean)
     square, cross = sums.side_square[np.ix_(kept, kept)], sums.side_score[kept]
@@ -340,8 +353,8 @@ def _score_prior(model: FactorModel, sums: FactorSums) -> FactorModel:
         n_known = np.maximum(1.0 - np.diag(covariance)[1:] / gamma, 1e-9)
         sizes = np.einsum("pa,ap->p", beta[1:], np.linalg.solve(S, beta[1:].T)) / q
         gamma = gamma * np.clip(sizes / n_known / gamma, 0.01, 100.0)
-        # Without a threshold, the γ of an irrelevant feature never reaches zero.
-        gamma[gamma * np.diag(square)[1:] < IRRELEVANT * square[0, 0]] = 0.0
+        # Without this threshold, the γ of an irrelevant feature never reaches zero.
+        gamma[gamma * np.diag(square)[1:] < 1e-4 * square[0, 0]] = 0.0
         relevance[kept[1:]] = gamma
         effect[relevance == 0.0] = 0.0
     score_mean = model.score_mean + beta[0]
@@ -351,11 +364,13 @@ def _score_prior(model: FactorModel, sums: FactorSums) -> FactorModel:
 
 
 def _column_prior(model: FactorModel, seen: NDArray[np.bool_]) -> FactorModel:
-    """Update m and Λ from the columns that occur in the rows; set the posterior of the other columns to this prior."""
+    """Update m and Λ from the columns that occur in the rows; set the posterior of the other
+    columns to this prior.
+    """
     mean = model.columns[seen].mean(axis=0)
     centred = model.columns[seen] - mean
     covariance = (centred.T @ centred + model.column_covariances[seen].sum(axis=0)) / seen.sum()
-    covariance += SMALLEST_EIGENVALUE * np.trace(covariance) * np.eye(len(covariance))
+    covariance += 1e-9 * np.trace(covariance) * np.eye(len(covariance))
     columns, covariances = model.columns.copy(), model.column_covariances.copy()
     columns[~seen], covariances[~seen] = mean, covariance
     return replace(

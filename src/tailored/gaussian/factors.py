@@ -1,11 +1,13 @@
-"""Sparse rows of tasks with many columns, and the posterior of their coefficients under a low-rank plus diagonal covariance.
+"""Sparse rows of tasks with many columns, and the posterior of their coefficients under a low-rank
+plus diagonal covariance.
 
     w ~ N(b + Γ v(s), FFᵀ + D) ,    y = Xw + noise of variance σ²
 
-The coefficients are ``w = b + Γ v(s) + F z + δ`` with scores z ~ N(0, I) and deviations δ ~ N(0, D).  The posterior of the
-scores of a task needs a q x q system.  For *one-hot* rows (a single entry ±1, in a column that no other row of the task
-uses), the deviations add to the noise of each row.  For other rows, each task needs the n x n inverse of ``XDXᵀ + σ²I``.
-The cost of these systems depends on the columns that the task uses, not on d.
+The coefficients are ``w = b + Γ v(s) + F z + δ`` with scores z ~ N(0, I) and deviations δ ~ N(0,
+D).  The posterior of the scores of a task needs a q x q system.  For *one-hot* rows (a single entry
+±1, in a column that no other row of the task uses), the deviations add to the noise of each row.
+For other rows, each task needs the n x n inverse of ``XDXᵀ + σ²I``. The cost of these systems
+depends on the columns that the task uses, not on d.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ Index = NDArray[np.intp]
 
 
 def scaled_rows(X: Any, units: Scaling) -> sparse.csr_array:
-    """Scale dense or sparse rows as in a model, and return them as a CSR array without the constant column."""
+    """Scale dense or sparse rows as in a model, and return them as a CSR array without the constant
+    column.
+    """
     d = X.shape[1]
     shifted = dense(X) - units.shift[:d] if units.shift.any() else X
     out = sparse.csr_array(sparse.csr_array(shifted) * (1.0 / units.columns[:d])[None, :])
@@ -73,7 +77,7 @@ class FactorRows:
 
     @cached_property
     def blocks(self) -> list[tuple[Index, Array]]:
-        """For each task, the columns that it uses, and its rows in these columns as a dense array."""
+        """For each task, the columns that it uses, and its rows in these columns, dense."""
         out = []
         for start, stop in pairwise(self.starts):
             block = self.X[start:stop]
@@ -91,7 +95,7 @@ class FactorRows:
 
     @cached_property
     def one_hot(self) -> bool:
-        """Whether each row has one entry, 1 or -1, in a column that no other row of its task uses."""
+        """Whether each row has one entry, ±1, in a column that no other row of its task uses."""
         if not (np.diff(self.X.indptr) == 1).all() or not (np.abs(self.X.data) == 1.0).all():
             return False
         at = self.task * self.X.shape[1] + self.X.indices
@@ -100,7 +104,9 @@ class FactorRows:
 
 @dataclass(frozen=True)
 class Factors(Record):
-    """Parameters of the model in the module docstring; with an intercept, the constant column is the last."""
+    """Parameters of the model in the module docstring; with an intercept, the constant column is
+    the last.
+    """
 
     mean: Array  # (d,) b
     factors: Array  # (d, q) F
@@ -115,7 +121,8 @@ class Factors(Record):
 
 
 def row_variances(model: Factors, X: sparse.csr_array, task: Index, covariances: Array) -> Array:
-    """Return the variance of ``<x, w>`` of each row, for given covariances (T, q, q) of the scores of the tasks.
+    """Return the variance of ``<x, w>`` of each row, for given covariances (T, q, q) of the scores
+    of the tasks.
 
     The deviation of a column has its prior variance, even if the task has observed the column.
     """
@@ -127,7 +134,8 @@ def row_variances(model: Factors, X: sparse.csr_array, task: Index, covariances:
 
 
 class Systems(NamedTuple):
-    """Linear systems of the scores of tasks: posterior precisions (T, q, q), right-hand sides (T, q), constants (T,).
+    """Linear systems of the scores of tasks: posterior precisions (T, q, q), right-hand sides (T,
+    q), constants (T,).
 
     A constant is minus twice the log evidence, without the terms that `solve` adds.
     """
@@ -137,7 +145,9 @@ class Systems(NamedTuple):
     constant: Array
 
     def solve(self) -> tuple[Array, Array, Array]:
-        """Return the means (T, q) and covariances (T, q, q) of the scores, and the log evidence (T,)."""
+        """Return the means (T, q) and covariances (T, q, q) of the scores, and the log evidence
+        (T,).
+        """
         covariances = np.asarray(np.linalg.inv(self.precision), dtype=np.float64)
         scores = np.einsum("tab,tb->ta", covariances, self.right)
         fitted = np.einsum("ta,ta->t", scores, self.right)
@@ -146,13 +156,16 @@ class Systems(NamedTuple):
 
 
 class RowModel(NamedTuple):
-    """The model of a row: ``y − <x, b> = <xF + constant, z> + <x, δ> + noise``, given the scores z of its task."""
+    """The model of a row: ``y − <x, b> = <xF + constant, z> + <x, δ> + noise``, given the scores z
+    of its task.
+    """
 
     loadings: Array  # (d, q) F
     constant: Array  # (q,)
     diagonal: Array  # (d,) D, the variances of δ
     noise: float  # σ²
-    column_covariances: Array  # (d, 1 + r, 1 + r) posterior covariances of b_j and of the first r loadings of each column
+    #: (d, 1 + r, 1 + r) posterior covariances of b_j and of the first r loadings of each column
+    column_covariances: Array
 
 
 class Block(NamedTuple):
@@ -213,7 +226,9 @@ def _add_one_hot(systems: Systems, rows: FactorRows, left: Array, model: RowMode
 
 
 def posterior(rows: FactorRows, model: Factors, *, want: Want = EVIDENCE) -> Expected:
-    """Return the posterior of each task: means (T, 1, d) of the coefficients, and covariances (T, q, q) of the scores."""
+    """Return the posterior of each task: means (T, 1, d) of the coefficients, and covariances (T,
+    q, q) of the scores.
+    """
     T, (d, q), n_columns = len(rows), model.factors.shape, rows.X.shape[1]
     has_intercept = d > n_columns
     if has_intercept and model.diagonal[-1] != 0.0:
@@ -244,7 +259,9 @@ def posterior(rows: FactorRows, model: Factors, *, want: Want = EVIDENCE) -> Exp
 
 
 def recalibrate(held_out: Sequence[FactorRows], models: Sequence[Factors]) -> tuple[float, float]:
-    """Return the (c, e) of `Factors.scaled` with the highest evidence on held-out tasks, with one model for each fold."""
+    """Return the (c, e) of `Factors.scaled` with the highest evidence on held-out tasks, with one
+    model for each fold.
+    """
 
     def loss(logs: Array) -> float:
         c, e = np.exp(logs)

@@ -1,9 +1,11 @@
 """Compiled kernels: small Cholesky factorisations, and second moments of rows.
 
-A single 20 x 20 system is too small to use the vector units of a processor well.  The factorisations therefore process eight
-systems at once: a vector holds the same entry of eight tasks.  A *workspace* is an array (m, 8) of such vectors, where
-``work[i, l]`` is entry i of task l.  A matrix is identified by the index of its first vector.  Compilers do not vectorise
-over tasks automatically, so the inner loops are LLVM vector instructions, which also compile several times faster.
+A single 20 x 20 system is too small to use the vector units of a processor well.  The
+factorisations therefore process eight systems at once: a vector holds the same entry of eight
+tasks.  A *workspace* is an array (m, 8) of such vectors, where ``work[i, l]`` is entry i of task l.
+A matrix is identified by the index of its first vector.  Compilers do not vectorise over tasks
+automatically, so the inner loops are LLVM vector instructions, which also compile several times
+faster.
 
 Symmetric and triangular matrices are packed: entry (i, j), j <= i, is at ``i (i + 1) / 2 + j``.
 """
@@ -26,9 +28,11 @@ from ..tasks.rows import Array
 LANES = 8
 _ROW = ir.VectorType(ir.DoubleType(), LANES)
 _NUMBER = types.intp
-#: Callers omit the first argument (the typing context), which the annotations of `intrinsic` do not express.
+#: Callers omit the first argument (the typing context), which the annotations of `intrinsic` do not
+#: express.
 _inline: Any = intrinsic
-#: Options of all kernels of this module.  Numba's rewrite passes are off: they take time and would not change these kernels.
+#: Options of all kernels of this module.  Numba's rewrite passes are off: they take time and would
+#: not change these kernels.
 _PLAIN: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",
@@ -51,7 +55,9 @@ def empty_workspace(n_rows: int) -> Array:
 
 
 def _at(context: Any, builder: Any, kind: Any, array: Any, position: Any, unit: Any = _ROW) -> Any:
-    """Return a pointer to element ``position`` of the array data, read as vectors or as another LLVM type."""
+    """Return a pointer to element ``position`` of the array data, read as vectors or as another
+    LLVM type.
+    """
     data = builder.extract_value(array, context.data_model_manager[kind].get_field_position("data"))
     return builder.gep(builder.bitcast(data, unit.as_pointer()), [position])
 
@@ -91,7 +97,9 @@ def subtract(typing: Any, work: Any, o: Any, u: Any, v: Any, n: Any) -> Any:
 
 
 def _elementwise(compute: Callable[[Any, Any, Any], Any], kind: Any = _NUMBER) -> Any:
-    """Return a function (work, o, x) for ``work[o] = compute(builder, work[o], x)``; x is a scalar or ``work[x]``, see ``kind``."""
+    """Return a function (work, o, x) for ``work[o] = compute(builder, work[o], x)``; x is a scalar
+    or ``work[x]``, see ``kind``.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         work, o, x = args
@@ -115,7 +123,8 @@ def _root_of_larger(builder: Any, a: Any, b: Any) -> Any:
     return builder.call(root, [builder.select(builder.fcmp_ordered("<", a, b), b, a)])
 
 
-# ``work[o] = work[u]``, ``work[o] *= work[u]`` and ``work[o] = √max(work[o], work[u])``, elementwise
+# ``work[o] = work[u]``, ``work[o] *= work[u]`` and ``work[o] = √max(work[o], work[u])``,
+# elementwise
 copy = _elementwise(lambda builder, a, b: b)
 multiply = _elementwise(lambda builder, a, b: builder.fmul(a, b))
 take_root = _elementwise(_root_of_larger)
@@ -129,7 +138,9 @@ divide = _elementwise(lambda builder, a, b: builder.fdiv(b, a), types.float64)
 def gather(
     typing: Any, work: Any, o: Any, array: Any, stride: Any, offset: Any, tasks: Any, first: Any
 ) -> Any:
-    """Set ``work[o, l]`` to ``array.flat[stride * tasks.flat[first + l] + offset]``; ``array``, ``tasks`` must be C-contiguous."""
+    """Set ``work[o, l]`` to ``array.flat[stride * tasks.flat[first + l] + offset]``; ``array``,
+    ``tasks`` must be C-contiguous.
+    """
     if array.layout != "C" or tasks.layout != "C":
         return None
 
@@ -152,7 +163,8 @@ def gather(
 def keep_separate(typing: Any) -> Any:
     """Prevent inlining of the calling function and unrolling of its loops.
 
-    Both would add seconds of compile time without a benefit: the inner loops are vector instructions already.
+    Both would add seconds of compile time without a benefit: the inner loops are vector
+    instructions already.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -189,7 +201,9 @@ def subtract_each(work: Array, o: int, m: int, u: int, v: int, n: int) -> None:
 
 @njit(**PART)
 def substitute(work: Array, A: int, p: int, m: int, x: int) -> None:
-    """Replace x by F⁻¹ x, where F is the block of the last m rows and columns of the factor (p, p) in A."""
+    """Replace x by F⁻¹ x, where F is the block of the last m rows and columns of the factor (p, p)
+    in A.
+    """
     keep_separate()
     begin = p - m
     row = A + begin * (begin + 3) // 2
@@ -203,9 +217,10 @@ def substitute(work: Array, A: int, p: int, m: int, x: int) -> None:
 def factorise(work: Array, A: int, p: int, floors: int, log_pivots: int) -> None:
     """Replace systems by their Cholesky factors F, and write log |F| to ``log_pivots``.
 
-    The diagonals of F are stored as reciprocals.  The vector after ``log_pivots`` is overwritten.  The systems
-    are G + P with a positive semidefinite G, and ``floors`` are the squared pivots of P.  In exact arithmetic, those of G + P are
-    not smaller; smaller values are rounding errors and are replaced by ``floors``.
+    The diagonals of F are stored as reciprocals.  The vector after ``log_pivots`` is overwritten.
+    The systems are G + P with a positive semidefinite G, and ``floors`` are the squared pivots of
+    P.  In exact arithmetic, those of G + P are not smaller; smaller values are rounding errors and
+    are replaced by ``floors``.
     """
     keep_separate()
     product = log_pivots + 1
@@ -220,7 +235,8 @@ def factorise(work: Array, A: int, p: int, floors: int, log_pivots: int) -> None
         multiply(work, product, row + i)
         divide(work, row + i, 1.0)
         if i % 8 == 7 or i == p - 1:
-            # A logarithm per pivot would cost as much as the factorisation; a product of more than eight could overflow.
+            # A logarithm per pivot would cost as much as the factorisation; a product of more than
+            # eight could overflow.
             for lane in range(LANES):
                 work[log_pivots, lane] += np.log(work[product, lane])
             fill(work, product, 1.0)
@@ -239,7 +255,9 @@ def solve_backwards(work: Array, A: int, p: int, z: int) -> None:
 
 @njit(**PART)
 def invert(work: Array, A: int, p: int, J: int) -> None:
-    """Write J = F⁻¹ column by column, for the factor F of `factorise`; column j is stored without its first j zeros."""
+    """Write J = F⁻¹ column by column, for the factor F of `factorise`; column j is stored without
+    its first j zeros.
+    """
     keep_separate()
     for j in range(p):
         fill(work, J, 1.0)
@@ -272,7 +290,9 @@ def _invert_all(
     tasks: NDArray[np.int64],
     work: Array,
 ) -> None:
-    """Write the results of `invert_all`; ``work`` is scratch memory, and ``tasks`` are indices, padded to a multiple of eight."""
+    """Write the results of `invert_all`; ``work`` is scratch memory, and ``tasks`` are indices,
+    padded to a multiple of eight.
+    """
     T, n, _ = systems.shape
     n_packed = n * (n + 1) // 2
     J, zeros, floors, log_pivots = n_packed, 2 * n_packed, 2 * n_packed + n, 2 * n_packed + 2 * n
@@ -299,7 +319,9 @@ def _invert_all(
 
 
 def invert_all(systems: Array, floor: float) -> tuple[Array, Array]:
-    """Return the inverses (T, n, n) and log determinants (T,) of systems K + floor I with positive semidefinite K."""
+    """Return the inverses (T, n, n) and log determinants (T,) of systems K + floor I with positive
+    semidefinite K.
+    """
     T, n, _ = systems.shape
     inverses, log_determinants = np.empty((T, n, n)), np.empty(T)
     tasks = np.minimum(np.arange(-(-T // LANES) * LANES), T - 1)
@@ -308,7 +330,8 @@ def invert_all(systems: Array, floor: float) -> tuple[Array, Array]:
     return inverses, log_determinants
 
 
-#: Options of loops over rows.  Reassociation allows dot products to be vectorised; NaN and infinity are still supported.
+#: Options of loops over rows.  Reassociation allows dot products to be vectorised; NaN and infinity
+#: are still supported.
 ROWS: dict[str, Any] = {**ENTRY, "fastmath": {"reassoc", "contract", "arcp", "nsz"}}
 
 #: Rows per block of `second_moments`.
@@ -316,9 +339,12 @@ _TILE = 64
 
 
 def second_moments(X: Array, *others: Any) -> None:
-    """Call `_second_moments` with a workspace; allocating it in compiled code would increase the compile time."""
+    """Call `_second_moments` with a workspace; allocating it in compiled code would increase the
+    compile time.
+    """
     (_, d, _), given = others[-3].shape, X.shape[1]
-    # Each column of X is stored as a row, followed by the targets; rows of zeros pad their number to a multiple of four.
+    # Each column of X is stored as a row, followed by the targets; rows of zeros pad their number
+    # to a multiple of four.
     columns = np.zeros(((d + 4) // 4 * 4, _TILE))
     columns[given:d] = 1.0
     _second_moments(X, *others, columns, np.empty((len(columns), len(columns))))
@@ -339,7 +365,8 @@ def _second_moments(
     columns: Array,
     products: Array,
 ) -> None:
-    """Write XᵀX (T, d, d), Xᵀy (T, d) and yᵀy (T,) for inputs ``(x − shift) scale`` and targets scaled likewise.
+    """Write XᵀX (T, d, d), Xᵀy (T, d) and yᵀy (T,) for inputs ``(x − shift) scale`` and targets
+    scaled likewise.
 
     A last column of ones is added if X has d − 1 columns.
     """

@@ -2,12 +2,14 @@
 
     w ~ Σ_k π_k N(b, F_k F_kᵀ + ω e eᵀ + δI) ,    y = Xw + noise of variance σ² ,
 
-where e is the unit vector of the constant column, if there is one.  With few tasks and many columns, an unrestricted W
-overfits, but a few directions F can be estimated.  F is penalised, because its maximum likelihood estimate also overfits
-with few tasks.  The scales of FFᵀ, δ and σ² are then set on held-out tasks (`recalibrate`).
+where e is the unit vector of the constant column, if there is one.  With few tasks and many
+columns, an unrestricted W overfits, but a few directions F can be estimated.  F is penalised,
+because its maximum likelihood estimate also overfits with few tasks.  The scales of FFᵀ, δ and σ²
+are then set on held-out tasks (`recalibrate`).
 
-The rows of a task are rotated so that XXᵀ is diagonal.  With the diagonal λ of XXᵀ, the covariance of the targets is then
-AAᵀ + diag(δλ + σ²) with ``A = X (F_k, √ω e)``, and all systems have the order r + 1.
+The rows of a task are rotated so that XXᵀ is diagonal.  With the diagonal λ of XXᵀ, the covariance
+of the targets is then AAᵀ + diag(δλ + σ²) with ``A = X (F_k, √ω e)``, and all systems have the
+order r + 1.
 """
 
 from __future__ import annotations
@@ -27,17 +29,13 @@ from .mixture import Mixture
 from .moments import Moments
 from .rows import TaskRows, Tasks
 
-#: Penalty on F, in units of r/δ₀, where δ₀ is δ of the model without factors.  The scale of FFᵀ is calibrated later, but the
-#: directions of a fit without a penalty have larger errors.
+#: Penalty on F, in units of r/δ₀, where δ₀ is δ of the model without factors.  The scale of FFᵀ is
+#: calibrated later, but the directions of a fit without a penalty have larger errors.
 PENALTY = 2.5
 #: Initial squared norm of each factor, in units of dδ₀/r.
 SIZE = 0.2
-#: Maximum number of L-BFGS steps.
-STEPS = 60
-#: Minimum variance, and bounds on the logarithms of variances, for data scaled to unit size.
-TINY, LOG_BOUNDS = 1e-8, (-18.0, 8.0)
-#: ``n_starts`` of `fit_mixture` for a mixture of scores.
-SCORE_STARTS = 8
+#: Minimum variance, for data scaled to unit size.
+SMALLEST = 1e-8
 
 #: The tuple (c, δ, σ²) of `recalibrate`.
 Calibration = tuple[float, float, float]
@@ -51,7 +49,7 @@ class RotatedTasks:
     y: Array  # (T, m)
     spread: Array  # (T, m) λ, the diagonal of XXᵀ
     rest: Array  # (T,) squared norm of the part of the targets outside the span of X
-    n_rest: Array  # (T,) number of rows minus m; negative for padded tasks, so that zero rows do not count
+    n_rest: Array  # (T,) number of rows minus m; negative for padded tasks
     has_intercept: bool  # whether the last column is constant
 
     @classmethod
@@ -127,7 +125,9 @@ class LowRankModel:
 
 
 class _Solved(NamedTuple):
-    """The solved systems of T tasks under one component, with r loadings L, D = δλ + σ², A = XL and M = I + AᵀD⁻¹A."""
+    """The solved systems of T tasks under one component, with r loadings L, D = δλ + σ², A = XL and
+    M = I + AᵀD⁻¹A.
+    """
 
     D: Array  # (T, m)
     A: Array  # (T, m, r)
@@ -165,9 +165,11 @@ def log_evidence(tasks: RotatedTasks, model: LowRankModel) -> Array:
 
 
 def maximise_evidence(
-    tasks: RotatedTasks, model: LowRankModel, alpha: float, max_iter: int = STEPS
+    tasks: RotatedTasks, model: LowRankModel, alpha: float, max_iter: int = 60
 ) -> LowRankModel:
-    """Maximise the log evidence minus ½ α‖F‖² over all parameters except the mean and its prior variance, by L-BFGS."""
+    """Maximise the log evidence minus ½ α‖F‖² over all parameters except the mean and its prior
+    variance, by L-BFGS.
+    """
     centred, (K, d, r) = tasks.less(model.mean), model.factors.shape
     T, m = tasks.y.shape
     flat_X = tasks.X.reshape(T * m, d)
@@ -202,9 +204,9 @@ def maximise_evidence(
         logits = T * now.proportions - shares.sum(axis=1)
         return value / T, np.concatenate([gradient_F.ravel(), [noise, delta, level], logits]) / T
 
-    logs = np.log(np.maximum([model.noise, model.delta, model.level], TINY))
+    logs = np.log(np.maximum([model.noise, model.delta, model.level], SMALLEST))
     start = np.concatenate([model.factors.ravel(), logs, np.log(model.proportions)])
-    bounds = [(None, None)] * (K * d * r) + [LOG_BOUNDS] * 3 + [(None, None)] * K
+    bounds = [(None, None)] * (K * d * r) + [(-18.0, 8.0)] * 3 + [(None, None)] * K
     options = {"maxiter": max_iter, "maxcor": 20, "ftol": 1e-7, "gtol": 1e-5}
     return unpack(
         minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
@@ -212,7 +214,9 @@ def maximise_evidence(
 
 
 def _with_mean(tasks: RotatedTasks, model: LowRankModel) -> LowRankModel:
-    """Estimate the mean of one component, with prior N(0, γI) except for the intercept, and γ by MacKay's update."""
+    """Estimate the mean of one component, with prior N(0, γI) except for the intercept, and γ by
+    MacKay's update.
+    """
     d = tasks.n_features
     solved = _solve(tasks, model.loadings()[0], model.delta, model.noise)
     # Σ XᵀS⁻¹X and Σ XᵀS⁻¹y with S⁻¹ = D⁻¹ − B M⁻¹ Bᵀ
@@ -221,7 +225,8 @@ def _with_mean(tasks: RotatedTasks, model: LowRankModel) -> LowRankModel:
     roots = np.matmul(np.linalg.cholesky(solved.inverses).transpose(0, 2, 1), C).reshape(-1, d)
     left, right = rows.T @ rows - roots.T @ roots, solved.a.ravel() @ tasks.X.reshape(-1, d)
     n, variance = d - tasks.has_intercept, model.mean_variance
-    # Eliminate the intercept.  In the basis of eigenvectors, the remaining system is diagonal for any γ.
+    # Eliminate the intercept.  In the basis of eigenvectors, the remaining system is diagonal for
+    # any γ.
     lever = np.linalg.solve(left[n:, n:], left[n:])
     e, vectors = np.linalg.eigh(left[:n, :n] - left[:n, n:] @ lever[:, :n])
     scores = vectors.T @ (right[:n] - right[n:] @ lever[:, :n])
@@ -246,8 +251,8 @@ class LowRankFitter:
     def without_factors(self) -> LowRankModel:
         tasks, d = self.tasks, self.tasks.n_features
         n_rows = max(float((tasks.n_rest + tasks.y.shape[1]).sum()), 1.0)
-        square = max(float(((tasks.y**2).sum() + tasks.rest.sum()) / n_rows), TINY)
-        variance = square * n_rows / max(float(tasks.spread.sum()), TINY)
+        square = max(float(((tasks.y**2).sum() + tasks.rest.sum()) / n_rows), SMALLEST)
+        variance = square * n_rows / max(float(tasks.spread.sum()), SMALLEST)
         scales = 0.1 * square * tasks.has_intercept, 0.3 * variance, 0.7 * square
         model = LowRankModel(np.zeros((1, d, 0)), np.ones(1), *scales, np.zeros(d), 0.1 * variance)
         for _ in range(3):
@@ -256,9 +261,11 @@ class LowRankFitter:
 
     @cached_property
     def directions(self) -> Array:
-        """Directions in which more variance raises the evidence of the model without factors most, (d, d), as columns.
+        """Directions in which more variance raises the evidence of the model without factors most,
+        (d, d), as columns.
 
-        They are the eigenvectors of Σ Xᵀ(aaᵀ − D⁻¹)X, by decreasing eigenvalue; with an intercept, this is an approximation.
+        They are the eigenvectors of Σ Xᵀ(aaᵀ − D⁻¹)X, by decreasing eigenvalue; with an intercept,
+        this is an approximation.
         """
         centred, d = self.tasks.less(self.without_factors.mean), self.tasks.n_features
         model = self.without_factors
@@ -292,13 +299,17 @@ class LowRankFitter:
         )
 
     def fit(self, n_factors: int, n_components: int = 1, rank: int = 0) -> LowRankModel:
-        """Fit one component with ``n_factors`` factors; if ``n_components`` > 1, use it to fit components of rank ``rank``."""
+        """Fit one component with ``n_factors`` factors; if ``n_components`` > 1, use it to fit
+        components of rank ``rank``.
+        """
         single = self.single(n_factors)
         return single if n_components == 1 else self.several(single, n_components, rank)
 
 
 def scores(tasks: RotatedTasks, model: LowRankModel) -> Moments:
-    """Return the moments of the tasks as regressions on the scores of one component, with noise variance one."""
+    """Return the moments of the tasks as regressions on the scores of one component, with noise
+    variance one.
+    """
     centred = tasks.less(model.mean)
     solved = _solve(centred, model.loadings()[0], model.delta, model.noise)
     gram = np.matmul(solved.A.transpose(0, 2, 1), solved.B)
@@ -313,15 +324,15 @@ def mixture_of_scores(tasks: Moments, n_components: int, seed: Sequence[int]) ->
     single = Mixture(np.ones(1), np.zeros((1, q)), np.eye(q)[None], 1.0)
     if n_components == 1:
         return em(tasks, single, max_iter=20, learn_mean=False).mixture
-    return fit_mixture(
-        tasks, single, n_components, seed=list(seed), learn_mean=False, n_starts=SCORE_STARTS
-    )
+    return fit_mixture(tasks, single, n_components, seed=list(seed), learn_mean=False, n_starts=8)
 
 
 def recalibrate(
     held_out: list[RotatedTasks], models: list[LowRankModel], start: Calibration
 ) -> Calibration:
-    """Return the (c, δ, σ²) with the highest evidence on held-out tasks under c FFᵀ + ω e eᵀ + δI, with one model for each fold."""
+    """Return the (c, δ, σ²) with the highest evidence on held-out tasks under c FFᵀ + ω e eᵀ + δI,
+    with one model for each fold.
+    """
     pairs, n_tasks = list(zip(held_out, models, strict=True)), sum(len(tasks) for tasks in held_out)
 
     def loss(logs: Array) -> float:

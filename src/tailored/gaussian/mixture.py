@@ -19,8 +19,8 @@ from .._utils.records import Record, cached_property
 from ..tasks.rows import Array
 
 #: Eigenvalues of W below `TINY`, or below the fraction `EXACT` of the largest, are treated as zero; so are those below the
-#: fraction `RANK_TOLERANCE` of the largest and below the fraction `LEAST_SIGNAL` of σ², which rows of unit size do not see.
-RANK_TOLERANCE, LEAST_SIGNAL, EXACT, TINY = 1e-6, 1e-9, 1e-13, float(np.finfo(float).tiny)
+#: fraction `SMALL_EIGENVALUE` of the largest and below the fraction `LEAST_SIGNAL` of σ², which rows of unit size do not see.
+SMALL_EIGENVALUE, LEAST_SIGNAL, EXACT, TINY = 1e-6, 1e-9, 1e-13, float(np.finfo(float).tiny)
 
 
 @cache
@@ -145,7 +145,7 @@ class Mixture(Record):
         norm.
         """
         values, vectors = self.eigen
-        least = np.minimum(RANK_TOLERANCE * values[:, -1:], LEAST_SIGNAL * self.noise)
+        least = np.minimum(SMALL_EIGENVALUE * values[:, -1:], LEAST_SIGNAL * self.noise)
         kept = values > np.maximum(np.maximum(least, EXACT * values[:, -1:]), TINY)
         return [v[:, k] * np.sqrt(e[k]) for e, v, k in zip(values, vectors, kept, strict=True)]
 

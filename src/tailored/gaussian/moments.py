@@ -1,14 +1,17 @@
 """Second moments of tasks, and the posterior of their coefficients from d x d systems.
 
-With a full-rank W the systems are ``XᵀX + σ²W⁻¹``.  If W is singular, they are ``LᵀXᵀXL + σ²I`` with W = LLᵀ, p x p for
-L (d, p).  Both have the form ``A = G + P``: G are the second moments in the coordinates of a component, and P is the
-contribution of its prior (`tailored.gaussian.mixture.Components`).
+With a full-rank W the systems are ``XᵀX + σ²W⁻¹``.  If W is singular, they are ``LᵀXᵀXL + σ²I``
+with W = LLᵀ, p x p for L (d, p).  Both have the form ``A = G + P``: G are the second moments in the
+coordinates of a component, and P is the contribution of its prior
+(`tailored.gaussian.mixture.Components`).
 
-The compiled pass processes tasks in chunks whose Cholesky factors fit into the cache.  For each chunk it computes the
-evidence under each component and the responsibilities, and then reuses the factors for means, covariances and sums.  Its
-workspace (`tailored.gaussian.kernels`) starts with the sums of each component, ``−Σ r E(uuᵀ)`` and ``Σ r E(u)``, followed by
-`Components.constants`.  Then, for each *group* of eight tasks, it has the solution ``z = F⁻¹ Lᵀ Xᵀ(y − Xb)`` and the quadratic
-form ``‖y − Xb‖² − ‖z‖²`` under each component, and the factor F.  The rest is scratch space.
+The compiled pass processes tasks in chunks whose Cholesky factors fit into the cache.  For each
+chunk it computes the evidence under each component and the responsibilities, and then reuses the
+factors for means, covariances and sums.  Its workspace (`tailored.gaussian.kernels`) starts with
+the sums of each component, ``−Σ r E(uuᵀ)`` and ``Σ r E(u)``, followed by `Components.constants`.
+Then, for each *group* of eight tasks, it has the solution ``z = F⁻¹ Lᵀ Xᵀ(y − Xb)`` and the
+quadratic form ``‖y − Xb‖² − ‖z‖²`` under each component, and the factor F.  The rest is scratch
+space.
 """
 
 from __future__ import annotations
@@ -38,14 +41,13 @@ Index = NDArray[np.int64]
 NEGLIGIBLE = 1e-6
 #: Maximum number of floats in the second moments of all tasks (1 GB).
 LARGEST_STATISTICS = 125_000_000
-#: Number of floats of XᵀX that one thread processes at a time.
+#: Number of floats in the d x d matrices that one thread processes at a time.
 BLOCK_FLOATS = 1 << 18
-#: Maximum number of columns for which a compiled loop over rows is faster than a matrix product per task.
+#: Up to this number of columns, second moments are always used.
 COMPILED_COLUMNS = 64
-#: Number of tasks per chunk of the compiled pass: enough to fill groups of eight even if tasks skip components.
+#: Number of tasks per chunk of the compiled pass: enough to fill groups of eight even if tasks skip
+#: components.
 CHUNK = 128
-#: Columns whose sums of squares are at most this fraction of the largest consist of rounding errors.
-ROUNDING = 1e-20
 _LOG_2_PI = float(np.log(2.0 * np.pi))
 
 
@@ -56,16 +58,12 @@ class _Additive:
     def __add__(self, other: Self) -> Self:
         return type(self)(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
-    def times(self, factor: float) -> Self:
-        """Return the sums multiplied by ``factor``, as if each task occurred ``factor`` times."""
-        return type(self)(*(factor * getattr(self, f.name) for f in fields(self)))
-
 
 @dataclass(frozen=True)
 class Totals(_Additive):
-    """Statistics of all rows that do not depend on a model: counts, yᵀy, Xᵀy (d,) and XᵀX (d, d)."""
+    """Statistics of all rows without a model: counts, yᵀy, Xᵀy (d,) and XᵀX (d, d)."""
 
-    n_tasks: int  # may be fractional after `times`
+    n_tasks: int
     n_rows: float
     square: float
     cross: Array
@@ -77,16 +75,19 @@ class Totals(_Additive):
 
 
 def used_columns(gram: Array) -> NDArray[np.bool_]:
-    """Return whether each column of X is nonzero, apart from rounding, given XᵀX; a centred constant column is zero."""
+    """Return whether each column of X is nonzero, apart from rounding, given XᵀX; a centred
+    constant column is zero.
+    """
     squares = gram.diagonal()
-    return np.asarray(squares > ROUNDING * squares.max(initial=0.0))
+    return np.asarray(squares > 1e-20 * squares.max(initial=0.0))
 
 
 @dataclass(frozen=True)
 class Sums(_Additive):
     """Expected sufficient statistics, summed over tasks, under K components with means b_k.
 
-    Moments are taken about the means, because differences of moments about zero would lose precision.
+    Moments are taken about the means, because differences of moments about zero would lose
+    precision.
     """
 
     log_evidence: float
@@ -103,7 +104,8 @@ NO_SUMS = Sums(0.0, np.zeros(0), np.zeros((0, 0)), np.zeros((0, 0, 0)), 0.0)
 class Summed(NamedTuple):
     """Expected sufficient statistics, and the responsibilities (T, K) if the source returns them.
 
-    EM passes the responsibilities back to the source, which may then skip components with negligible responsibilities.
+    EM passes the responsibilities back to the source, which may then skip components with
+    negligible responsibilities.
     """
 
     sums: Sums
@@ -136,7 +138,9 @@ class Expected(NamedTuple):
 
 
 class TaskStatistics(ABC):
-    """Statistics of T tasks in memory: `Moments`, `TaskRows` (few rows, many columns), `ResponseRows` (classes, counts)."""
+    """Statistics of T tasks in memory: `Moments`, `TaskRows` (few rows, many columns),
+    `ResponseRows` (classes, counts).
+    """
 
     is_gaussian: ClassVar[bool] = True
     sizes: Any
@@ -159,7 +163,9 @@ class TaskStatistics(ABC):
         return self.totals().gram / self.n_rows
 
     def skewness(self, model: Mixture) -> float:
-        """Return h‴ / h″ of the log-likelihood y f − h(f), averaged over the rows with weights h″; 0 for Gaussian targets."""
+        """Return h‴ / h″ of the log-likelihood y f − h(f), averaged over the rows with weights h″;
+        0 for Gaussian targets.
+        """
         return 0.0
 
     def roughly(self) -> Self:
@@ -171,7 +177,9 @@ class TaskStatistics(ABC):
         """Return the statistics of all rows that do not depend on a model."""
 
     def gaussian(self, model: Mixture) -> tuple[Any, Mixture]:
-        """Return tasks with Gaussian rows, and the model for them; other responses are replaced by Gaussian *sites*."""
+        """Return tasks with Gaussian rows, and the model for them; other responses are replaced by
+        Gaussian *sites*.
+        """
         return self, model
 
     @abstractmethod
@@ -180,11 +188,14 @@ class TaskStatistics(ABC):
     ) -> Expected:
         """Return the posterior of each task under a mixture.
 
-        ``among`` (T, K) marks the components that each task may belong to; the responsibilities of the others are zero.
+        ``among`` (T, K) marks the components that each task may belong to; the responsibilities of
+        the others are zero.
         """
 
     def sums(self, model: Mixture, shares: Array | None = None) -> Summed:
-        """Return the expected sufficient statistics; tasks skip components with negligible earlier ``shares``."""
+        """Return the expected sufficient statistics; tasks skip components with negligible earlier
+        ``shares``.
+        """
         found = self.posterior(
             model, Want(sums=True), None if shares is None else shares > NEGLIGIBLE
         )
@@ -246,7 +257,9 @@ class Moments(TaskStatistics):
 
     @classmethod
     def of(cls, tasks: TaskSet, units: Scaling, side: Array | None = None) -> Moments:
-        """Return the second moments of the scaled rows; the result for a task depends only on its own rows."""
+        """Return the second moments of the scaled rows; the result for a task depends only on its
+        own rows.
+        """
         T, d = len(tasks), len(units.columns)
         if T * d * d > LARGEST_STATISTICS:
             size = f"{8e-9 * T * d * d:.1f} GB, and the limit is 1 GB. Pass fewer tasks or columns."
@@ -258,18 +271,11 @@ class Moments(TaskStatistics):
             cuts = [*np.unique(batch_of_task, return_index=True)[1].tolist(), T]
         for start, stop in pairwise(cuts):
             part, some = slice(start, stop), tasks if stop - start == T else tasks[start:stop]
-            if d <= COMPILED_COLUMNS:
-                X, y, change = dense(some.X), some.y, units.change
-                if some.row_weights is not None:
-                    (X, y), change = units.weighted_rows(some), Scaling.raw(d).change
-                rows = frozen(X), frozen(y), frozen(some.offsets, np.int64)
-                second_moments(*rows, *change, gram[part], cross[part], square[part])
-            else:
-                X, y = units.weighted_rows(some)
-                for t, (first, end) in enumerate(pairwise(some.offsets), start):
-                    np.matmul(X[first:end].T, X[first:end], out=gram[t])
-                    cross[t] = X[first:end].T @ y[first:end]
-                    square[t] = y[first:end] @ y[first:end]
+            X, y, change = dense(some.X), some.y, units.change
+            if some.row_weights is not None:
+                (X, y), change = units.weighted_rows(some), Scaling.raw(d).change
+            rows = frozen(X), frozen(y), frozen(some.offsets, np.int64)
+            second_moments(*rows, *change, gram[part], cross[part], square[part])
         return cls(gram, cross, square, tasks.n_observed, side)
 
     def posterior(
@@ -298,7 +304,8 @@ class Moments(TaskStatistics):
             if want.sums:
                 summed = work[:n_totals]
                 summed.fill(0.0)
-            # Arguments are not grouped into tuples, which Numba takes several microseconds longer to dispatch.
+            # Arguments are not grouped into tuples, which Numba takes several microseconds longer
+            # to dispatch.
             _pass(*cut[:4], *fixed, *cut[4:], quadratics[i], tasks, n_tasks, work)
             if want.sums:
                 # Add the lanes in sequence: np.sum uses another order and rounds differently.
@@ -321,7 +328,9 @@ class Moments(TaskStatistics):
         return Totals(len(self), n_rows, square, self.cross.sum(axis=0), self.gram.sum(axis=0))
 
     def blocks(self) -> list[slice]:
-        """Return blocks of tasks that are summed separately; they do not depend on the number of threads."""
+        """Return blocks of tasks that are summed separately; they do not depend on the number of
+        threads.
+        """
         if len(self) <= CHUNK:
             return [slice(None)]
         size = max(1, BLOCK_FLOATS // max(self.n_features, 1) ** 2 // CHUNK) * CHUNK
@@ -375,12 +384,14 @@ def normalise(joint: Array) -> Array:
 
 
 def influence(tasks: Any, model: Mixture, covariances: Array) -> Array:
-    """Return the derivative of the posterior mean with respect to the prior mean, (T, d, d), at fixed responsibilities r.
+    """Return the derivative of the posterior mean with respect to the prior mean, (T, d, d), at
+    fixed responsibilities r.
 
     It is ``Σ_k r_k (I + W_k G/σ²)⁻¹`` with G = XᵀX.
 
-    ``covariances`` are those of `Expected`, C.  The general formula I − C G/σ² loses precision by cancellation if the rows
-    determine the coefficients.  With one component, this formula is used only outside the range of W, and C W⁺ inside.
+    ``covariances`` are those of `Expected`, C.  The general formula I − C G/σ² loses precision by
+    cancellation if the rows determine the coefficients.  With one component, this formula is used
+    only outside the range of W, and C W⁺ inside.
     """
     d = tasks.n_features
     if model.n_components > 1:
@@ -395,7 +406,9 @@ def influence(tasks: Any, model: Mixture, covariances: Array) -> Array:
 def _sums(
     components: Components, log_evidence: float, counts: Array, totals: Array, quadratics: Array
 ) -> Sums:
-    """Convert the negated totals of `_pass` from the coordinates of each component to those of the coefficients."""
+    """Convert the negated totals of `_pass` from the coordinates of each component to those of the
+    coefficients.
+    """
     K, d = len(counts), components.roots.shape[1]
     i, _, twice = lower_triangle(d)
     totals = totals.reshape(K, -1)
@@ -411,7 +424,9 @@ def _sums(
 
 
 def _within(components: Components, covariances: Array) -> Array:
-    """Convert covariances (T, K, d, d) from the coordinates of each component to those of the coefficients; add over K."""
+    """Convert covariances (T, K, d, d) from the coordinates of each component to those of the
+    coefficients; add over K.
+    """
     total = np.zeros_like(covariances[:, 0])
     for k, (L, p) in enumerate(zip(components.roots, components.ranks, strict=True)):
         C = covariances[:, k]
@@ -419,13 +434,14 @@ def _within(components: Components, covariances: Array) -> Array:
     return total
 
 
-#: Each thread keeps a workspace of up to this many vectors (4 MB) for reuse, because allocation takes time.
-_KEPT_VECTORS = 1 << 16
+#: Each thread keeps a workspace of up to 4 MB for reuse, because allocation takes time.
 _kept = threading.local()
 
 
 def _workspace(components: Components, n_tasks: int, K: int, d: int) -> tuple[Index, Index, Array]:
-    """Return the arguments ``tasks`` (K chunk,), ``n_tasks`` (K,) and ``work`` of `_pass`; ``work`` holds the constants."""
+    """Return the arguments ``tasks`` (K chunk,), ``n_tasks`` (K,) and ``work`` of `_pass`; ``work``
+    holds the constants.
+    """
     n_groups, n_packed = max(-(-n_tasks // LANES), 1), d * (d + 1) // 2
     constants, kept = None, getattr(_kept, "workspace", None)
     if kept is not None and kept[0] == (n_groups, K, d):
@@ -441,7 +457,7 @@ def _workspace(components: Components, n_tasks: int, K: int, d: int) -> tuple[In
     if constants is not components.constants:
         first = K * (n_packed + d)
         made[2][first : first + len(components.constants)] = components.constants
-        if len(made[2]) <= _KEPT_VECTORS:
+        if made[2].nbytes <= 1 << 22:
             _kept.workspace = (n_groups, K, d), components.constants, made
     return made
 
@@ -467,11 +483,12 @@ def _pass(
 ) -> None:
     """Write the posterior of T tasks.
 
-    The inputs are fields of `Moments` and `Components`, and σ².  ``joint`` (T, K) has log π on entry and responsibilities on
-    return; −inf skips a component.  ``means`` (T, K, d) and ``covariances`` are written if they have length T.
-    ``covariances`` are those of u, (T, K, d, d), or (T, 1, d, d) for their sum over components, and must be zero on entry.
-    If ``quadratics`` has length K, Σ_t r (‖y − Xm‖² + uᵀPu at the mean + pσ²) is added to it, and the sums of each component
-    are added to the workspace.
+    The inputs are fields of `Moments` and `Components`, and σ².  ``joint`` (T, K) has log π on
+    entry and responsibilities on return; −inf skips a component.  ``means`` (T, K, d) and
+    ``covariances`` are written if they have length T. ``covariances`` are those of u, (T, K, d, d),
+    or (T, 1, d, d) for their sum over components, and must be zero on entry. If ``quadratics`` has
+    length K, Σ_t r (‖y − Xm‖² + uᵀPu at the mean + pσ²) is added to it, and the sums of each
+    component are added to the workspace.
     """
     keep_separate()
     T, K = joint.shape
@@ -497,7 +514,8 @@ def _pass(
                     continue
                 first, p, L = k * chunk + g, ranks[k], roots + k * d * d
                 A = factors + first // LANES * n_packed
-                # Components that no task skips have the same groups of tasks, so XᵀX is loaded once.
+                # Components that no task skips have the same groups of tasks, so XᵀX is loaded
+                # once.
                 no_skips = n_tasks[k] == end - begin
                 if not (loaded and no_skips):
                     _load_gram(gram, tasks, first, d, work, free)
@@ -549,7 +567,9 @@ def _pass(
 
 @njit(**PART)
 def _select(joint: Array, k: int, begin: int, end: int, tasks: Index, first: int) -> int:
-    """Write the tasks that do not skip component k to ``tasks[first:]``, padded with the last; return their number."""
+    """Write the tasks that do not skip component k to ``tasks[first:]``, padded with the last;
+    return their number.
+    """
     keep_separate()
     o = first
     for t in range(begin, end):
@@ -612,7 +632,9 @@ def _solve(
     A: int,
     z: int,
 ) -> None:
-    """Write ``z = F⁻¹ Lᵀ Xᵀ(y − Xb)`` and ``‖y − Xb‖² − ‖z‖²`` for the eight tasks that start at ``tasks[o]``."""
+    """Write ``z = F⁻¹ Lᵀ Xᵀ(y − Xb)`` and ``‖y − Xb‖² − ‖z‖²`` for the eight tasks that start at
+    ``tasks[o]``.
+    """
     keep_separate()
     _, d = cross.shape
     left = z + d
@@ -686,7 +708,9 @@ def _write_means(
 
 @njit(**PART)
 def _add_moments(d: int, p: int, work: Array, A: int, z: int, weights: int, total: int) -> None:
-    """Add ``−r E(uuᵀ) = −r (σ²A⁻¹ + E(u)E(u)ᵀ)`` and ``r E(u)`` of a group to the totals; ``weights`` has √(rσ²) and √r."""
+    """Add ``−r E(uuᵀ) = −r (σ²A⁻¹ + E(u)E(u)ᵀ)`` and ``r E(u)`` of a group to the totals;
+    ``weights`` has √(rσ²) and √r.
+    """
     keep_separate()
     u = weights + 2
     first, inverse = total + d * (d + 1) // 2, u + d
@@ -716,12 +740,15 @@ def _add_covariances(
     out: Array,
     k: int,
 ) -> None:
-    """Add ``r σ² A⁻¹`` of up to n tasks of the group at ``tasks[o]`` to ``out``; ``weights`` has √(rσ²)."""
+    """Add ``r σ² A⁻¹`` of up to n tasks of the group at ``tasks[o]`` to ``out``; ``weights`` has
+    √(rσ²).
+    """
     keep_separate()
     _, n_outputs, d, _ = out.shape
     n_packed, place = d * (d + 1) // 2, k % n_outputs
     packed = weights + 2 + d + n_packed
-    # The entry for √r is set to zero, that for √(rσ²) is not: `_add_moments` adds −rσ²A⁻¹, without the part of the means.
+    # The entry for √r is set to zero, that for √(rσ²) is not: `_add_moments` adds −rσ²A⁻¹, without
+    # the part of the means.
     vectors.clear(work, weights + 1, 1)
     vectors.clear(work, packed, n_packed + d)
     _add_moments(d, p, work, A, z, weights, packed)

@@ -1,12 +1,15 @@
-"""Restricted maximum likelihood (REML) of one Gaussian, ``w ~ N(b + Γ v(s), W)`` and ``y ~ N(Xw, σ²I)``.
+"""Restricted maximum likelihood (REML) of one Gaussian, ``w ~ N(b + Γ v(s), W)`` and ``y ~ N(Xw,
+σ²I)``.
 
-The fixed effects, b and the parameters z of Γ, are integrated out: b with a flat prior, z with its standard normal prior.  With
-``V = XWXᵀ + σ²I``, ``A = XᵀV⁻¹X`` and D, which maps (b, z) to the prior mean of a task, the criterion is
+The fixed effects, b and the parameters z of Γ, are integrated out: b with a flat prior, z with its
+standard normal prior.  With ``V = XWXᵀ + σ²I``, ``A = XᵀV⁻¹X`` and D, which maps (b, z) to the
+prior mean of a task, the criterion is
 
     Σ log|V| + Σ rᵀV⁻¹r + zᵀz + log|Σ DᵀAD + diag(0, I)| ,    r = y − XD(b, z) ,
 
-with (b, z) at its minimum.  It is minimised over a factor of W and log σ² by Newton steps with the expected information.  The
-fixed effects are measured along directions in which the rows are uncorrelated, so shifts and scales of columns do not matter.
+with (b, z) at its minimum.  It is minimised over a factor of W and log σ² by Newton steps with the
+expected information.  The fixed effects are measured along directions in which the rows are
+uncorrelated, so shifts and scales of columns do not matter.
 """
 
 from __future__ import annotations
@@ -29,19 +32,21 @@ from .moments import Moments, times, used_columns
 from .side import Term, design, information_of, roots_of, side_effects
 
 #: Maximum number of Newton steps.
-EVALUATIONS = 200
-#: The search stops if a step would raise the log likelihood by less than `CONVERGED`, and warns if it ends above `UNFINISHED`.
+MOST_STEPS = 200
+#: The search stops if a step would raise the log likelihood by less than `CONVERGED`, and warns if
+#: it ends above `UNFINISHED`.
 CONVERGED, UNFINISHED = 1e-9, 1e-3
 #: Maximum number of random effects of a task for Newton steps; with more, the search is L-BFGS.
 NEWTON_EFFECTS = 20
-#: Largest change of a parameter in a step, and largest number of times that a step is shortened.
-LONGEST, HALVINGS = 3.0, 12
-#: Minimum standard deviation of a random effect at the start, relative to the standard error of one task's own estimate.
+#: Minimum standard deviation of a random effect at the start, relative to the standard error of one
+#: task's own estimate.
 LEAST_START = 0.03
 
 
 class Value(NamedTuple):
-    """The criterion at (W, σ²), its derivatives in W (q, q) and log σ², (b, z), and ``S = ZᵀV⁻¹Z`` of each task."""
+    """The criterion at (W, σ²), its derivatives in W (q, q) and log σ², (b, z), and ``S = ZᵀV⁻¹Z``
+    of each task.
+    """
 
     value: float
     of_W: Array
@@ -52,7 +57,9 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True)
 class Criterion:
-    """−2 log (restricted) likelihood plus a constant, for random coefficients ``loadings @ u`` with u ~ N(0, W)."""
+    """−2 log (restricted) likelihood plus a constant, for random coefficients ``loadings @ u`` with
+    u ~ N(0, W).
+    """
 
     tasks: Moments
     loadings: Array  # (d, q)
@@ -65,11 +72,14 @@ class Criterion:
 
     @cached_property
     def parts(self) -> tuple[Array, ...]:
-        """u (T, m), the map from (b, z) to the coefficients of u, R, QᵀX and Qᵀy for Z = QR, and the products of the rest of X and y."""
+        """u (T, m), the map from (b, z) to the coefficients of u, R, QᵀX and Qᵀy for Z = QR, and
+        the products of the rest of X and y.
+        """
         basis, back = self.directions
         tasks, terms = self.tasks, [term._replace(L=back @ term.L) for term in self.terms]
         gram, cross = basis.T @ tasks.gram @ basis, tasks.cross @ basis
-        # The span of the loadings, because the loadings themselves are nearly collinear if columns are far from zero
+        # The span of the loadings, because the loadings themselves are nearly collinear if columns
+        # are far from zero
         span, coordinates = np.linalg.qr(self.loadings)
         Z = back @ span
         values, vectors = np.linalg.eigh(Z.T @ gram @ Z)
@@ -94,9 +104,11 @@ class Criterion:
 
     @property
     def single_tasks(self) -> tuple[Array, float]:
-        """Return the mean squares of the random coefficients that are estimated from single tasks, and of the residuals."""
+        """Return the mean squares of the random coefficients that are estimated from single tasks,
+        and of the residuals.
+        """
         _, _, R, _, y, *_ = self.parts
-        values = times(np.linalg.pinv(R), y)
+        values = np.einsum("tqr,tr->tq", np.linalg.pinv(R), y)
         left = max(self.tasks.n_rows - y.size, 1.0)
         return np.var(values, axis=0), max(self.square / left, noise_floor(self.tasks.totals()))
 
@@ -134,7 +146,8 @@ class Criterion:
             spread = (roots @ covariance @ roots.T).reshape(u.shape[1], p, u.shape[1], p)
             D = np.einsum("ti,idje,tj->tde", u, spread, u) if self.terms else spread[0, :, 0]
             gradient -= np.tensordot(VX @ D, VX, axes=((0, 2), (0, 2)))
-        # V and the information are homogeneous in (W, σ²), so the derivative in the direction (W, σ²) is known.
+        # V and the information are homogeneous in (W, σ²), so the derivative in the direction (W,
+        # σ²) is known.
         of_log_noise = N - residual - used - float(np.sum(gradient * W))
         return Value(value, gradient, of_log_noise, fixed, S)
 
@@ -143,7 +156,8 @@ class Criterion:
         Q, n_fixed = self.directions[0], 0
         value += float(np.sum(self.tasks.log_determinants))
         if self.is_restricted:
-            # Only a flat prior changes the power of 2π: the priors of z and of columns of zeros are normalised.
+            # Only a flat prior changes the power of 2π: the priors of z and of columns of zeros are
+            # normalised.
             n_fixed = Q.shape[1]
             value -= float(np.linalg.slogdet(Q.T @ Q)[1])
         return -0.5 * (value + (self.tasks.n_rows - n_fixed) * np.log(2.0 * np.pi))
@@ -165,15 +179,17 @@ def maximise_restricted(
 ) -> tuple[Mixture, float | None]:
     """Return the REML (or maximum likelihood) fit and its log likelihood.
 
-    The random effects u in ``w = basis @ u`` have a covariance that is zero outside ``pattern`` (d, d).
-    The log likelihood is None for maximum likelihood with a shrunk Γ.  A ``limit`` of steps stops the search without a warning.
+    The random effects u in ``w = basis @ u`` have a covariance that is zero outside ``pattern`` (d,
+    d). The log likelihood is None for maximum likelihood with a shrunk Γ.  A ``limit`` of steps
+    stops the search without a warning.
     """
     totals, basis = tasks.totals(), np.eye(tasks.n_features) if basis is None else basis
     v = np.flatnonzero(pattern.diagonal() & used_columns(totals.gram))
     loadings, inverse, allowed = basis[:, v], np.linalg.inv(basis)[v], pattern[np.ix_(v, v)]
     criterion = Criterion(tasks, loadings, terms, is_restricted)
     before = inverse @ start.covariances[0] @ inverse.T
-    # Variances start at their present values, but not below a fraction of the error variance of one task's own estimate.
+    # Variances start at their present values, but not below a fraction of the error variance of one
+    # task's own estimate.
     squares = (loadings.T @ totals.gram @ loadings).diagonal()
     visible = start.noise * len(tasks) / squares
     unit = np.sqrt(np.maximum(before.diagonal(), LEAST_START**2 * visible))
@@ -211,8 +227,8 @@ def maximise_restricted(
 
     starts = [np.append(root[entries], np.log(max(start.noise - floor, 0.1 * start.noise)))]
     if basis[-1, :-1].any():
-        # If columns are far from zero, there are several maxima: also start with the variances of the coefficients of single
-        # tasks, and with the whole variance in one effect.
+        # If columns are far from zero, there are several maxima: also start with the variances of
+        # the coefficients of single tasks, and with the whole variance in one effect.
         between = float(np.sum(before * (loadings.T @ totals.gram @ loadings))) / tasks.n_rows
         half = 0.5 * (start.noise + between)
         even = np.sqrt(half * tasks.n_rows / squares) / unit
@@ -220,7 +236,7 @@ def maximise_restricted(
         variances, noise = criterion.single_tasks
         ends.append((np.sqrt(variances) / unit, noise))
         starts += [np.append(sizes, np.log(noise)) for sizes, noise in ends]
-    most = limit or EVALUATIONS
+    most = limit or MOST_STEPS
     if len(v) <= NEWTON_EFFECTS:
         found = min((_newton(objective, x, most) for x in starts), key=lambda end: end.value)
         best, is_unfinished = found.x, found.gain > UNFINISHED
@@ -232,8 +248,8 @@ def maximise_restricted(
         best, is_unfinished = search.x, search.status == 1
     if is_unfinished and limit is None:
         warn(
-            f"fit: the search for the variances stopped after {most} steps, so they may be inaccurate. "
-            "Leave out collinear columns, or list fewer columns in `varying`.",
+            f"fit: the search for the variances stopped after {most} steps, so they may be "
+            "inaccurate. Leave out collinear columns, or list fewer columns in `varying`.",
             ConvergenceWarning,
         )
     factor, noise = unpacked(best)
@@ -250,7 +266,8 @@ def maximise_restricted(
 
 
 def _information(moves: Array, W: Array, S: Array, n_rows: float) -> Array:
-    """Return the expected second derivatives in W along ``moves`` (k, q, q), and in log σ², (k + 1, k + 1).
+    """Return the expected second derivatives in W along ``moves`` (k, q, q), and in log σ², (k + 1,
+    k + 1).
 
     They are tr(V⁻¹V'V⁻¹V″), for the derivatives V' and V″ of V; that in log σ² is V − ZWZᵀ.
     """
@@ -279,10 +296,11 @@ def _newton(
 ) -> End:
     """Minimise twice a negative log likelihood.
 
-    The curvature along each eigenvector is taken to be positive, so that each direction leads downwards.
+    The curvature along each eigenvector is taken to be positive, so that each direction leads
+    downwards.
     """
     x, (value, gradient, information) = start, objective(start)
-    gain, longest = np.inf, 1.0
+    gain, longest = np.inf, 2.0
     for _ in range(most):
         values, vectors = np.linalg.eigh(information)
         curvature = np.maximum(np.abs(values), 1e-10 * np.abs(values).max())
@@ -291,16 +309,15 @@ def _newton(
         if gain < CONVERGED:
             break
         step = -vectors @ (along / curvature)
-        size = float(np.abs(step).max())
-        longest = max(longest, 2.0)
-        step *= min(1.0, longest / size)
-        for _ in range(HALVINGS):
+        step *= min(1.0, longest / float(np.abs(step).max()))
+        for _ in range(12):
             new = objective(x + step)
             if new[0] < value:
                 break
             step /= 4.0
         else:
             break
-        longest = 2.0 * float(np.abs(step).max())
+        # Along a flat direction, the parameters may have to change by orders of magnitude.
+        longest = max(2.0, 2.0 * float(np.abs(step).max()))
         x, (value, gradient, information) = x + step, new
     return End(x, value, gain)

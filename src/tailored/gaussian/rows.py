@@ -1,7 +1,9 @@
-"""Rows of tasks, and the posterior of their coefficients from n x n systems, for tasks with few rows and many columns.
+"""Rows of tasks, and the posterior of their coefficients from n x n systems, for tasks with few
+rows and many columns.
 
-With the prior ``w ~ N(b, W)``, the targets are N(Xb, S) with ``S = XWXᵀ + σ²I``.  With ``a = S⁻¹(y − Xb)`` the posterior
-has mean ``b + WXᵀa`` and covariance ``W − WXᵀS⁻¹XW``.  Evidence and mean need no d x d matrix per task.
+With the prior ``w ~ N(b, W)``, the targets are N(Xb, S) with ``S = XWXᵀ + σ²I``.  With ``a = S⁻¹(y
+− Xb)`` the posterior has mean ``b + WXᵀa`` and covariance ``W − WXᵀS⁻¹XW``.  Evidence and mean need
+no d x d matrix per task.
 """
 
 from __future__ import annotations
@@ -30,12 +32,15 @@ from .moments import (
 )
 from .sites import ResponseRows
 
-#: With many columns, n x n systems are used if the mean number of rows per task is below this times the number of columns.
+#: With more columns, n x n systems are used if the mean number of rows per task is below this
+#: times the number of columns.
 ROWS_PER_COLUMN = 0.5
 
 
 class _Stack(NamedTuple):
-    """m tasks with n rows each: positions of the tasks (m,), their rows (m, n, d), and positions of the rows (m, n)."""
+    """m tasks with n rows each: positions of the tasks (m,), their rows (m, n, d), and positions of
+    the rows (m, n).
+    """
 
     tasks: NDArray[np.intp]
     X: Array
@@ -129,7 +134,11 @@ class TaskRows(RowStatistics):
 
 
 def statistics_of(tasks: TaskSet, units: Scaling, side: Array | None = None) -> Moments | TaskRows:
-    """Return scaled tasks with Gaussian targets as rows, if they have many columns and few rows, otherwise as second moments."""
+    """Return scaled tasks with Gaussian targets as rows if they have many columns and on average
+    less than half as many rows.
+
+    Otherwise, return second moments.
+    """
     d = len(units.columns)
     # Frequency weights are supported by second moments only.
     is_counted = tasks.frequency_weight is None
@@ -143,7 +152,9 @@ Tasks = Moments | TaskRows | ResponseRows
 
 
 class _Solved(NamedTuple):
-    """Solved systems of stacked tasks for one component: XW (m, n, d), S⁻¹ (m, n, n), a (m, n) and the log evidence (m,)."""
+    """Solved systems of stacked tasks for one component: XW (m, n, d), S⁻¹ (m, n, n), a (m, n) and
+    the log evidence (m,).
+    """
 
     XW: Array
     inverses: Array

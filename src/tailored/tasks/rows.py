@@ -200,7 +200,7 @@ LIMIT = 1e15
 RESPONSE_LIMIT = 1e4
 #: Columns with a larger root mean square are an error, and those below `LEAST_SCALE` are not
 #: scaled, because ratios of two scales and their squares must be finite.
-LEAST_SCALE, MAX_SCALE = 1e-70, 1e70
+MAX_SCALE = 1e70
 
 
 @dataclass(frozen=True)
@@ -369,7 +369,12 @@ class Scaling(Record):
 
     def raw_representation(self, theta: Array) -> Array:
         """Return θ (.., d, d) for the user's columns; the scale of the targets is not included."""
-        return theta if self.is_raw else self._back @ theta @ self._back.T
+        if self.is_raw:
+            return theta
+        out = self._back @ theta @ self._back.T
+        # Differences that consist of rounding errors, far from the zero of the columns, are zero.
+        size = np.abs(self._back) @ np.abs(theta) @ np.abs(self._back.T)
+        return np.asarray(np.where(np.abs(out) <= 1e-15 * size, 0.0, out))
 
     def raw_deviations(self, covariance: Array) -> Array:
         """Return standard deviations (.., d) of weights of the user's columns, given a covariance
