@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ..tasks.rows import Array
-from .mixture import RANK_TOLERANCE, Mixture, Want
+from .mixture import SMALL_EIGENVALUE, Mixture, Want
 from .rows import Tasks
 
 
@@ -26,7 +26,7 @@ def non_normality(parts: Iterable[tuple[Tasks, Mixture]]) -> float:
     found = [_whitened(tasks, model) for tasks, model in parts]
     z, R = (np.concatenate(each) for each in zip(*found, strict=True))
     weights, axes = np.linalg.eigh(R.mean(axis=0))
-    D = np.where(weights > RANK_TOLERANCE, weights, 0.0)
+    D = np.where(weights > SMALL_EIGENVALUE, weights, 0.0)
     return _hermite_score((_standardised(z, R) @ axes) * np.sqrt(D), D)
 
 
@@ -35,7 +35,7 @@ def _whitened(tasks: Tasks, model: Mixture) -> tuple[Array, Array]:
     without variance.
     """
     values, vectors = np.linalg.eigh(model.covariances[0])
-    large = values > RANK_TOLERANCE * max(float(values[-1]), 0.0)
+    large = values > SMALL_EIGENVALUE * max(float(values[-1]), 0.0)
     root = (vectors[:, large] / np.sqrt(values[large])) @ vectors[:, large].T
     found = tasks.posterior(model, Want(means=True, covariances=True))
     effects = model.effects(tasks.side)
@@ -50,7 +50,7 @@ def _standardised(z: Array, R: Array) -> Array:
     the tensors of such tasks would not have mean zero.
     """
     values, vectors = np.linalg.eigh(R)
-    known = values > RANK_TOLERANCE
+    known = values > SMALL_EIGENVALUE
     noise = np.random.default_rng(0).standard_normal(z.shape)
     scaled = np.einsum("tji,tj->ti", vectors, z) / np.sqrt(np.where(known, values, 1.0))
     return np.einsum("tij,tj->ti", vectors, np.where(known, scaled, noise))

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
 from ..tasks.rows import Array
-from .em import BATCH_FLOATS, fit_roughly, maximise, precisions
+from .em import fit_roughly, maximise, precisions
 from .mixture import Mixture
 from .moments import used_columns
 from .rows import Tasks
@@ -392,7 +392,7 @@ def design(tasks: Tasks, terms: Sequence[Term]) -> Array:
 def information_of(u: Array, v: Array, A: Array) -> Array:
     """Return Σ uvᵀ ⊗ A over tasks."""
     (T, i), j, d = u.shape, v.shape[1], A.shape[1]
-    total, size = np.zeros((i * j, d * d)), max(1, BATCH_FLOATS // (i * j))
+    total, size = np.zeros((i * j, d * d)), max(1, (1 << 18) // (i * j))  # 2 MB at a time
     for start in range(0, T, size):
         part = slice(start, start + size)
         products = u[part, :, None] * v[part, None, :]

@@ -14,7 +14,6 @@ from .._utils.validation import check_choice
 from ..tasks.rows import Array
 from .em import (
     COMPONENT_SHRINKAGE,
-    CONTINUED_STEPS,
     Source,
     em,
     fit_mixed_model,
@@ -249,7 +248,7 @@ class MixtureModel(Structure):
     def fit(self, fitter: StructureFitter) -> Mixture:
         if self.has_gates:
             start = fitter.without_side(replace(self, has_gates=False))
-            return fitter.with_gates(start, max_iter=CONTINUED_STEPS)
+            return fitter.with_gates(start, max_iter=20)
         if self.truncation:
             # EM does not change the range of W, so it refits only the remaining directions.
             start = truncate(fitter.without_side(replace(self, truncation=0.0)), self.truncation)
@@ -425,7 +424,7 @@ def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
     model = em(
         source,
         model,
-        max_iter=CONTINUED_STEPS,
+        max_iter=20,
         # Acceleration combines covariances, and a combination of low-rank covariances has a higher
         # rank.
         accelerate=not isinstance(structure, LowRank),

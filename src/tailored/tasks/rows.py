@@ -200,7 +200,7 @@ LIMIT = 1e15
 RESPONSE_LIMIT = 1e4
 #: Columns with a larger root mean square are an error, and those below `LEAST_SCALE` are not
 #: scaled, because ratios of two scales and their squares must be finite.
-MAX_SCALE = 1e70
+LEAST_SCALE, MAX_SCALE = 1e-70, 1e70
 
 
 @dataclass(frozen=True)
