@@ -41,7 +41,7 @@ from ..priors.base import (
 )
 from ..priors.intervals import Calibration
 from ..priors.on_device import weights_on_device
-from ..sources.device import DeviceSource, check_device
+from ..sources.cuda.tensors import TensorTasks, check_device
 from ..summaries.model import effects_frame, errors_of_means
 from ..summaries.summary import Summary, summarise
 from ..tasks.encoding import ROW_VALUES, Encoding
@@ -271,7 +271,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             return AdaptedTasks(tensors.labels, weights, self.prior_.fit_intercept)
         tasks = reading.read(self, tasks, y, groups, side_info, **row_values)
         if self.device is not None and not self.prior_.needs_rows:
-            tensors = DeviceSource.from_tasks(tasks, check_device(self.device))
+            tensors = TensorTasks.from_tasks(tasks, check_device(self.device))
             weights = weights_on_device(self.prior_, tensors).cpu().numpy()
         else:
             weights = adapt_tasks(self.prior_, tasks, covariances=False, n_jobs=self.n_jobs).weights

@@ -27,8 +27,9 @@ from ..losses import LOSSES, Absolute, BoxLoss, Loss, MarginLoss, Pinball
 from ..priors.intervals import Calibration
 from ..priors.shared import SharedEffects
 from ..sources.base import MemorySource, Reader, Statistics, TaskSource
+from ..sources.cuda.moments import DeviceSource
+from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.dask import DaskSource
-from ..sources.device import DeviceSource, check_device
 from ..sources.disk import DiskSource
 from ..sources.scan import TaskScan
 from ..tasks.describing import data_notes
@@ -216,7 +217,7 @@ class EmpiricalBayesLearner(MetaLearner):
             elif is_tensor(X):
                 refuse_other_arguments("not supported for tensors; pass arrays", **row_values)
                 tensors = read_tensors(self, X, y, groups, side_info, reset=True)
-                self._fit_source(replace(tensors, seed=seed), seed, validation)
+                self._fit_source(DeviceSource(tensors, seed), seed, validation)
             else:
                 tasks = read(self, X, y, groups, side_info, reset=True, **row_values)
                 self._fit_tasks(tasks, seed, validation)
@@ -239,7 +240,8 @@ class EmpiricalBayesLearner(MetaLearner):
             self._fit_sample(tasks, seed, validation)
             return
         if self.device is not None and d <= COMPILED_COLUMNS:
-            source = DeviceSource.from_tasks(tasks, check_device(self.device))
+            tensors = TensorTasks.from_tasks(tasks, check_device(self.device))
+            source = DeviceSource(tensors, seed, tasks)
             is_small = False
         self._fit_sample(sample.sample, seed, validation, source, tasks if is_small else None)
 

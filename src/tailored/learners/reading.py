@@ -26,7 +26,7 @@ from .._utils.validation import check_finite, name_some, native, warn
 from ..exceptions import SingleTaskWarning
 from ..losses import Loss, MarginLoss
 from ..priors.base import Posterior, Prior
-from ..sources.device import DeviceSource, check_device
+from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.scan import TaskScan
 from ..tasks.encoding import (
     ROW_VALUES,
@@ -516,7 +516,7 @@ def read_tensors(
     side_info: SideInfoLike,
     *,
     reset: bool = False,
-) -> DeviceSource:
+) -> TensorTasks:
     """Return tensors of rows as tasks; unless ``reset``, they must have the columns of `fit`."""
     if getattr(learner, "device", None) is None:
         advice = "Pass an array, or use EmpiricalBayesLearner(device='cuda')."
@@ -525,7 +525,7 @@ def read_tensors(
         )
     if y is None or groups is None:
         raise ValueError("y, groups: missing; a tensor X needs both as tensors")
-    tasks = DeviceSource.from_tensors(X, y, groups, side_info, check_device(learner.device))
+    tasks = TensorTasks.from_tensors(X, y, groups, side_info, check_device(learner.device))
     if reset:
         return tasks
     if tasks.n_features != learner.n_features_in_:

@@ -5,17 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from ..sources.device import DeviceSource
+from ..sources.cuda.moments import CudaMoments
+from ..sources.cuda.tensors import TensorTasks
+from ..tasks.rows import Scaling
 from .base import Prior
 from .mixture import MixturePrior
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+#: Maximum number of tasks that are adapted together.
+BLOCK_TASKS = 1 << 20
 
-def weights_on_device(prior: Prior, tasks: DeviceSource) -> Tensor:
-    """Return the weights (T, d) of tasks in the user's units; an intercept is last."""
+
+def weights_on_device(prior: Prior, tasks: TensorTasks) -> Tensor:
+    """Return the weights (T, d) of tasks with a `MixturePrior`, in the user's units; an intercept is last."""
     if not isinstance(prior, MixturePrior):
         raise ValueError(
             f"device: {type(prior).__name__} is only supported on the CPU; use device=None"
@@ -31,18 +37,34 @@ def weights_on_device(prior: Prior, tasks: DeviceSource) -> Tensor:
             )
     import torch
 
-    scaling = prior.scaling
+    starts = range(0, len(tasks), BLOCK_TASKS)
+    parts = [_raw(prior.scaling, _weights(prior, tasks.slice(s, s + BLOCK_TASKS))) for s in starts]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _weights(prior: MixturePrior, tasks: TensorTasks) -> Tensor:
+    import torch
+
     side = None if tasks.side_tasks is None else prior.side_features(tasks.side_tasks)
-    blocks = tasks.moments(scaling, side)
-    weights = torch.cat([block.weights(prior.model) for block in blocks])
+    statistics = CudaMoments.of(tasks, prior.scaling, side)
+    shares, means = statistics.posterior(prior.model)
+    weights = torch.einsum("tk,tkd->td", shares, means)
     if prior.without_rows is not None:
-        is_empty = tasks.offsets.diff() == 0
-        weights += is_empty[:, None] * weights.new_tensor(np.array(prior.without_rows))
+        weights += (statistics.sizes == 0)[:, None] * _tensor(prior.without_rows, weights)
+    return weights
+
+
+def _tensor(value: ArrayLike, like: Tensor) -> Tensor:
+    import torch
+
+    return torch.tensor(np.ascontiguousarray(value), dtype=torch.float64, device=like.device)
+
+
+def _raw(scaling: Scaling, weights: Tensor) -> Tensor:
+    """Convert weights to the user's units, as `Scaling.raw_weights` does."""
     if scaling.is_raw:
         return weights
-    # As in `Scaling.raw_weights`.
-    out = weights * weights.new_tensor(scaling.weights)
+    out = weights * _tensor(scaling.weights, weights)
     if scaling.fit_intercept:
-        shift = weights.new_tensor(scaling.shift[:-1])
-        out[:, -1] += scaling.target_shift - out[:, :-1] @ shift
+        out[:, -1] += scaling.target_shift - out[:, :-1] @ _tensor(scaling.shift[:-1], weights)
     return out

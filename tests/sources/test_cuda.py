@@ -1,5 +1,6 @@
-"""The tensors of torch against NumPy: on the CPU if torch is installed, and on a GPU."""
+"""The GPU against the CPU where there is one, and what is said where there is none."""
 
+import importlib.util
 from dataclasses import replace
 
 import numpy as np
@@ -9,37 +10,29 @@ import pytest
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored._utils.frames import is_tensor
 from tailored.gaussian.em import em
-from tailored.gaussian.mixture import Mixture
+from tailored.gaussian.mixture import Mixture, unpacked
 from tailored.gaussian.moments import Moments
 from tailored.priors.base import adapt_tasks
 from tailored.priors.mixture import MixturePrior
 from tailored.priors.on_device import weights_on_device
-from tailored.sources import device as device_module
-from tailored.sources.base import Blocks
-from tailored.sources.device import DeviceSource, check_device
+from tailored.sources.cuda.kernels import KERNELS, Layout
+from tailored.sources.cuda.moments import CudaMoments, _component, _congruence
+from tailored.sources.cuda.tensors import TensorTasks, check_device
 from tailored.sources.reservoir import Reservoir
 from tailored.tasks.rows import Scaling
 from tests.sources.test_sources import low_rank_frame
 
 
-@pytest.fixture(params=["cpu", "cuda"])
-def device(request, monkeypatch):
-    """A torch device that learners with ``device="cuda"`` use."""
-    torch = pytest.importorskip("torch")
-    if request.param == "cuda" and not torch.cuda.is_available():
-        pytest.skip("needs a CUDA device")
-    if request.param == "cpu":
-        for module in ("base", "reading", "empirical_bayes"):
-            name = f"tailored.learners.{module}.check_device"
-            monkeypatch.setattr(name, lambda _: torch.device("cpu"))
-        return torch.device("cpu")
-    return check_device("cuda")
+def present() -> bool:
+    if importlib.util.find_spec("torch") is None or importlib.util.find_spec("cupy") is None:
+        return False
+    import torch
+
+    return torch.cuda.is_available()
 
 
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch):
-    """Several blocks of tasks, and of rows of tasks of one size."""
-    monkeypatch.setattr(device_module, "BLOCK_FLOATS", 2_000)
+HERE = present()
+on_a_gpu = pytest.mark.skipif(not HERE, reason="needs a CUDA device, torch and CuPy")
 
 
 def ragged(n_tasks, d, seed=0, side=False):
@@ -62,7 +55,7 @@ def ragged(n_tasks, d, seed=0, side=False):
 
 def mixture(d, K, seed=0, rank=None, side=0):
     rng = np.random.default_rng(seed)
-    roots = rng.normal(size=(K, d, d if rank is None else rank)) / np.sqrt(d)
+    roots = rng.normal(size=(K, d, rank or d)) / np.sqrt(d)
     W = roots @ roots.transpose(0, 2, 1)
     Gamma, gates = (
         (None, None) if not side else (rng.normal(size=(d, side)), rng.normal(size=(K, 1 + side)))
@@ -70,9 +63,16 @@ def mixture(d, K, seed=0, rank=None, side=0):
     return Mixture(rng.dirichlet(np.ones(K)), rng.normal(size=(K, d)), W, 0.3, Gamma, gates)
 
 
+# ---------------------------------------------------------------- without a device
+
+
+@pytest.mark.skipif(HERE, reason="there is a device")
 def test_a_device_that_is_not_there_is_named():
-    with pytest.raises((ImportError, ValueError), match=r"device.*'cuda:99'"):
-        EmpiricalBayesLearner(device="cuda:99").fit(ragged(12, 3))
+    tasks = ragged(12, 3)
+    learner = EmpiricalBayesLearner(device="cuda")
+    with pytest.raises((ImportError, ValueError), match=r"device.*'cuda'"):
+        learner.fit(tasks)
+    assert not hasattr(learner, "prior_")
 
 
 def test_effects_that_all_tasks_share_are_refused_on_a_device():
@@ -97,22 +97,74 @@ def test_arrays_are_no_tensors():
     assert not is_tensor(np.zeros(3))
 
 
+@pytest.mark.parametrize("d", [1, 2, 3, 5, 10, 20, 21, 24, 33, 40, 64])
+def test_layouts_fit_into_shared_memory(d):
+    layout = Layout(d, 232_448)
+    assert d <= layout.padded < d + layout.block_size
+    assert 1 <= layout.tile <= 128
+    assert all(layout.bytes_of(kernel) <= 232_448 for kernel in KERNELS)
+
+
+def test_products_in_other_coordinates():
+    rng = np.random.default_rng(0)
+    Z, A = rng.normal(size=(9, 5)), rng.normal(size=(5, 3))
+    lower, small = np.tril_indices(5), np.tril_indices(3)
+    found = _congruence(A) @ (Z.T @ Z)[lower]
+    np.testing.assert_allclose(found, (A.T @ Z.T @ Z @ A)[small])
+
+
+@pytest.mark.parametrize("rank", [4, 2, 0])
+def test_components_have_the_evidence_and_posterior_mean_of_the_covariance(rank):
+    """The kernels compute log|F| and uᵀFu with F = gram + ridge, in the coordinates of a component."""
+    rng = np.random.default_rng(0)
+    d, n, noise = 4, 7, 0.4
+    roots = rng.normal(size=(2, d, rank))
+    model = Mixture(
+        np.array([0.3, 0.7]), rng.normal(size=(2, d)), roots @ roots.transpose(0, 2, 1), noise
+    )
+    X, y = rng.normal(size=(n, d)), rng.normal(size=n)
+    Z = np.column_stack([X, y])
+    for k in range(2):
+        component = _component(model, k)
+        products = (Z.T @ Z)[np.tril_indices(d + 1)]
+        if component.reduction is not None:
+            products = component.reduction @ products
+        p, b = len(component.precision), component.mean
+        P = products[unpacked(p + 1)]
+        right = P[p, :p] - P[:p, :p] @ b
+        F = P[:p, :p] + component.ridge[unpacked(p)]
+        square = P[p, p] - b @ (P[p, :p] + right) - right @ np.linalg.solve(F, right)
+        found = component.constant - 0.5 * (np.linalg.slogdet(F)[1] + square / noise)
+        V, e = (
+            X @ model.covariances[k] @ X.T + noise * np.eye(n),
+            y - X @ model.means[k],
+        )
+        expected = -0.5 * (np.linalg.slogdet(V)[1] + e @ np.linalg.solve(V, e) - n * np.log(noise))
+        assert found == pytest.approx(expected, rel=1e-10)
+        u = np.linalg.solve(F, right)
+        mean = model.covariances[k] @ X.T @ np.linalg.solve(V, e)
+        np.testing.assert_allclose(
+            u if component.root is None else component.root @ u, mean, atol=1e-10
+        )
+
+
+# ---------------------------------------------------------------- with one
+
+
+@on_a_gpu
 @pytest.mark.parametrize("single", [False, True])
 @pytest.mark.parametrize(
-    ("d", "K", "rank", "side"),
-    [(3, 1, None, 0), (20, 6, None, 0), (10, 3, 2, 0), (7, 2, None, 2), (4, 2, 0, 0)],
+    ("d", "K", "rank", "side"), [(3, 1, None, 0), (20, 6, None, 0), (10, 3, 2, 0), (7, 2, None, 2)]
 )
-def test_sums_are_those_of_numpy(d, K, rank, side, single, device):
+def test_sums_are_those_of_the_cpu(d, K, rank, side, single):
     tasks = ragged(500, d, side=bool(side))
     units = Scaling.of(tasks, True, centre=True)
     known = tasks.side_info if side else None
     model = mixture(d + 1, K, rank=rank, side=side)
-    rows = DeviceSource.from_tasks(tasks, device)
+    rows = TensorTasks.from_tasks(tasks, check_device("cuda"))
     if single:
         rows = replace(rows, X=rows.X.float(), y=rows.y.float())
-    here, blocks = Moments.of(tasks, units, known), list(rows.moments(units, known))
-    assert len(blocks) > 1 or d < 4
-    there = Blocks(blocks)
+    here, there = Moments.of(tasks, units, known), CudaMoments.of(rows, units, known)
     expected, found = here.sums(model).sums, there.sums(model).sums
     tolerance = 1e-4 if single else 1e-6
     for name in ("log_evidence", "counts", "first", "second", "residual"):
@@ -123,18 +175,19 @@ def test_sums_are_those_of_numpy(d, K, rank, side, single, device):
     np.testing.assert_allclose(
         there.totals().gram, here.totals().gram, rtol=tolerance, atol=tolerance
     )
-    again = Blocks(list(rows.moments(units, known))).sums(model).sums
+    again = there.sums(model).sums
     assert np.array_equal(again.second, found.second)
 
 
-def test_em_ends_where_that_of_numpy_does(device):
+@on_a_gpu
+def test_em_ends_where_that_of_the_cpu_does():
     tasks = ragged(300, 5)
     units = Scaling.of(tasks, True, centre=True)
     # One component: tasks in memory are asked about those that they have left in some steps only.
     start = mixture(6, 1)
     here = em(Moments.of(tasks, units), start, max_iter=10)
     there = em(
-        Blocks(list(DeviceSource.from_tasks(tasks, device).moments(units))),
+        CudaMoments.of(TensorTasks.from_tasks(tasks, check_device("cuda")), units),
         start,
         max_iter=10,
     )
@@ -143,8 +196,9 @@ def test_em_ends_where_that_of_numpy_does(device):
     assert there.log_evidence == pytest.approx(here.log_evidence, rel=1e-8)
 
 
+@on_a_gpu
 @pytest.mark.parametrize("side", [False, True])
-def test_tensors_in_give_tensors_out(side, device, no_curves):
+def test_tensors_in_give_tensors_out(side, no_curves):
     import torch
 
     tasks = ragged(200, 4, side=side)
@@ -153,35 +207,37 @@ def test_tensors_in_give_tensors_out(side, device, no_curves):
     learner.set_params(device="cuda")
     np.testing.assert_allclose(learner.adapt_many(tasks).weights_, expected, rtol=1e-6, atol=1e-8)
     kept = tasks.sizes > 0
-    X, y = (torch.tensor(part, device=device) for part in (tasks.X, tasks.y))
-    groups = torch.tensor(np.repeat(np.arange(len(tasks)), tasks.sizes), device=device)
+    X, y = (torch.tensor(part, device="cuda") for part in (tasks.X, tasks.y))
+    groups = torch.tensor(np.repeat(np.arange(len(tasks)), tasks.sizes), device="cuda")
     described = None if tasks.side_info is None else dict(enumerate(tasks.side_info))
-    order = torch.randperm(len(y), device=device)
+    order = torch.randperm(len(y), device="cuda")
     found = learner.adapt_many(
         X[order], y[order], groups=groups[order], side_info=described
     ).weights_
-    assert found.device == device
+    assert found.is_cuda
     np.testing.assert_allclose(found.cpu().numpy(), expected[kept], rtol=1e-6, atol=1e-8)
     with pytest.raises(ValueError, match="columns"):
         learner.adapt_many(X[:, :2], y, groups=groups, side_info=described)
     with pytest.raises(ValueError, match="NaN"):
         learner.adapt_many(X * float("nan"), y, groups=groups, side_info=described)
-    with pytest.raises(ValueError, match="on meta"):
-        learner.adapt_many(X.to("meta"), y, groups=groups, side_info=described)
+    with pytest.raises(ValueError, match="on cpu"):
+        learner.adapt_many(X.cpu(), y, groups=groups, side_info=described)
 
 
+@on_a_gpu
 @pytest.mark.parametrize(("K", "rank"), [(1, None), (3, None), (3, 2)])
-def test_weights_are_those_of_numpy(K, rank, device):
+def test_weights_are_those_of_the_cpu(K, rank):
     tasks, model = ragged(200, 4), mixture(5, K, rank=rank)
     prior = MixturePrior(scaling=Scaling.of(tasks, True), model=model)
     assert (tasks.sizes == 0).any()
     prior = replace(prior, without_rows=np.random.default_rng(1).normal(size=5))
-    found = weights_on_device(prior, DeviceSource.from_tasks(tasks, device)).cpu().numpy()
+    found = weights_on_device(prior, TensorTasks.from_tasks(tasks, "cuda")).cpu().numpy()
     np.testing.assert_allclose(found, adapt_tasks(prior, tasks).weights, rtol=1e-8, atol=1e-10)
 
 
+@on_a_gpu
 @pytest.mark.parametrize("kind", ["plain", "levels", "low rank"])
-def test_a_fit_on_the_device_is_that_of_numpy(kind, device, monkeypatch):
+def test_a_fit_on_the_device_is_that_of_the_cpu(kind, monkeypatch):
     import torch
 
     from tailored.empirical_bayes import data
@@ -202,7 +258,7 @@ def test_a_fit_on_the_device_is_that_of_numpy(kind, device, monkeypatch):
         for limit in ("LOW_RANK", "WIDE"):
             monkeypatch.setattr(data, limit, 7)
     kept = tasks[tasks.sizes > 0]
-    # A sample of 150 tasks, refined on all of them: here by NumPy, there on the device.
+    # A sample of 150 tasks, refined on all of them: here from their rows, there on the device.
     monkeypatch.setattr(
         Reservoir.__init__, "__defaults__", (150, *Reservoir.__init__.__defaults__[1:])
     )
@@ -222,8 +278,8 @@ def test_a_fit_on_the_device_is_that_of_numpy(kind, device, monkeypatch):
     np.testing.assert_allclose(
         there.adapt_many(kept).weights_, here.adapt_many(kept).weights_, rtol=1e-4, atol=1e-5
     )
-    X, y = (torch.tensor(part, device=device) for part in (kept.X, kept.y))
-    groups = torch.tensor(np.repeat(kept.labels, kept.sizes), device=device)
+    X, y = (torch.tensor(part, device="cuda") for part in (kept.X, kept.y))
+    groups = torch.tensor(np.repeat(kept.labels, kept.sizes), device="cuda")
     tensors = EmpiricalBayesLearner(device="cuda").fit(
         X, y, groups=groups, side_info=kept.side_info
     )
