@@ -78,7 +78,7 @@ def pyplot() -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        advice = "Install it with python -m pip install '.[all]' in a checkout."
+        advice = "Install it with python -m pip install '.[plot]' in a checkout."
         raise ImportError(f"displays: matplotlib is not installed. {advice}") from error
     return plt
 
