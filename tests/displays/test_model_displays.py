@@ -51,7 +51,7 @@ def test_missing_matplotlib_is_an_error(schools, monkeypatch):
         return real(name, *rest, **others)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ImportError, match=r"pip install '.\[all\]'"):
+    with pytest.raises(ImportError, match=r"pip install '.\[plot\]'"):
         EffectsDisplay.from_estimator(*schools)
 
 

@@ -68,8 +68,7 @@ def test_cross_validation_gives_the_numbers_of_the_loop(capsys, few_steps):
 HOWTOS = sorted(name for name in PAGES if name.startswith("howto/") and name != "howto/index.md")
 
 
-def test_there_is_a_howto_for_each_question():
-    assert len(HOWTOS) == 15
+def test_the_index_lists_every_howto():
     for name in HOWTOS:
         assert f"({name.removeprefix('howto/')})" in PAGES["howto/index.md"]
 

@@ -267,10 +267,10 @@ def test_a_structure_whose_means_explode_is_not_selected():
     y = np.where(happens, rng.negative_binomial(0.5, 0.5 / (0.5 + rates)), 0).ravel().astype(float)
     X = np.tile(np.eye(n)[:, 1:], (T, 1))
     learner = few_folds(loss="negative_binomial").fit(X, y, groups=np.repeat(np.arange(T), n))
-    assert learner.structure_["structure"] == "intercept"
-    errors = {entry.get("structure", "full"): entry["error"] for entry in learner.search_results_}
-    assert errors["intercept"] < errors["none"] < 1e-3 * errors["diagonal"]
-    assert learner.adapt().predict(X).mean() < 5.0 * y.mean()
+    densest = max(learner.search_results_, key=lambda entry: entry["density"])
+    (selected,) = (e for e in learner.search_results_ if learner.structure_.items() <= e.items())
+    assert selected["error"] < 0.8 * densest["error"]
+    assert learner.adapt().predict(X).mean() == pytest.approx(y.mean(), rel=0.3)
 
 
 def test_standard_errors_of_coefficients_in_a_mixture():

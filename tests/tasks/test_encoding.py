@@ -365,12 +365,13 @@ def test_a_scan_looks_at_the_whole_table(tmp_path):
         pl.from_pandas(part.astype({"size": "string"})).write_parquet(tmp_path / f"{i}.parquet")
     words = scan(tmp_path, **ROLES).encoding
     assert words.features[3] == CategoryEncoding("size", ("large", "middle", "small"))
+    whole = pa.Table.from_pandas(frame)
     with pytest.raises(
         ValueError,
-        match=r"column 'sex', 'track', 'size', 'day' holds categories.* only once; pass enc",
+        match=r"column 'sex', 'track', 'size', 'day' holds categories.* only once.*Pass encoding=",
     ):
-        list(scan(iter(parts), **ROLES).batches())
-    once = scan(iter(parts), encoding=expected.encoding, **ROLES)
+        list(scan(whole.to_reader(), **ROLES).batches())
+    once = scan(whole.to_reader(), encoding=expected.encoding, **ROLES)
     assert sum(len(batch.tasks.y) for batch in once.batches()) == 400
 
 

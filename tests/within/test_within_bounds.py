@@ -2,12 +2,10 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 PROGRAM = """
-import sys
-sys.path.insert(0, sys.argv[1])
-import uncompiled
+import numba
+numba.config.DISABLE_JIT = 1
 import warnings
 import numpy as np
 from tailored.losses import LOSSES
@@ -38,6 +36,6 @@ print("inside")
 
 
 def test_no_loop_leaves_its_arrays():
-    command = [sys.executable, "-c", PROGRAM, str(Path(__file__).parents[1] / "mutation")]
+    command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "inside", done.stderr[-2000:]
