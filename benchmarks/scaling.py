@@ -30,7 +30,7 @@ from distributed import Client, LocalCluster
 from tailored import TaskSet
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
-from tailored.sources.dask import ClusterStatistics
+from tailored.scale.dask import ClusterStatistics
 from tailored.tasks.rows import Scaling
 
 ROWS = 20

@@ -69,9 +69,9 @@ import numpy as np
 from tailored.datasets import make_clusters
 from tailored.losses import get_loss
 try:
-    from tailored.within.solving import solve_many
+    from tailored.paper.within_task import solve_many
 except ImportError:
-    from tailored.within import solve_many
+    from tailored.paper.within_task import solve_many
 tasks = make_clusters(1000, n_clusters=6, n_rows=40, n_features=20, random_state=0)
 X, y = np.array(tasks.X), np.array(tasks.y)
 taus = np.ascontiguousarray(np.broadcast_to(float(sys.argv[1]) * np.eye(20), (1000, 20, 20)))

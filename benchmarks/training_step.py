@@ -26,14 +26,14 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1] / part) for part in ("",
 import reference
 from studies.reproduction.curves import MeanAtTasks
 from tailored.datasets import make_clusters
-from tailored.feature_maps import MeanEmbedding
 from tailored.losses import get_loss
-from tailored.representation.conditioning import Conditioning
-from tailored.representation.factored import Factored
-from tailored.solvers.algorithm_1 import pivoted_root
-from tailored.solvers.surrogate import Surrogate
+from tailored.paper import within_task as solving
+from tailored.paper.algorithm_1 import pivoted_root
+from tailored.paper.factored import Factored
+from tailored.paper.feature_maps import MeanEmbedding
+from tailored.paper.representation import Conditioning
+from tailored.paper.surrogate import Surrogate
 from tailored.tasks.rows import Rows
-from tailored.within import solving
 
 D, N, WARM_UP, TIMED, HELD_OUT = 20, 40, 120, 25, 400
 

@@ -90,9 +90,9 @@ def run_demo(*, n_train: int, seed: int, n_jobs: int) -> DemoResult:
     import numpy as np
 
     from tailored.learners.empirical_bayes import EmpiricalBayesLearner
-    from tailored.learners.paper import ConditionalLearner, IndependentLearner, UnconditionalLearner
+    from tailored.paper.learners import ConditionalLearner, IndependentLearner, UnconditionalLearner
+    from tailored.paper.theory import oracle_representation
     from tailored.tasks.task_set import TaskSet
-    from tailored.theory import oracle_representation
 
     from .rivals.base import MixedModel
 
@@ -145,7 +145,7 @@ def draw_demo(result: DemoResult) -> Any:
     """Draw a new task of each cluster, τ(s) as learned and of the oracle, and the errors; return the figure."""
     import numpy as np
 
-    from tailored.displays.base import PALETTE, RC, pyplot
+    from tailored.show.display import PALETTE, RC, pyplot
 
     with pyplot().rc_context(RC):
         from matplotlib.colors import LinearSegmentedColormap

@@ -16,7 +16,7 @@ def compile_kernels():
     from tailored.gaussian.responses import RESPONSES
     from tailored.gaussian.sites import ResponseRows
     from tailored.losses import get_loss
-    from tailored.within.solving import WITHIN, solve
+    from tailored.paper.within_task import WITHIN, solve
 
     rng = np.random.default_rng(0)
     X, y, starts = rng.normal(size=(24, 2)), rng.normal(size=24), np.arange(0, 25, 4)

@@ -31,7 +31,7 @@ def short_fits(n_steps=5, n_folds=2):
 @contextlib.contextmanager
 def no_curves():
     """Propose no shared effects, for tests of a linear model that need a selection."""
-    with patch("tailored.empirical_bayes.learn.LEAST_TASKS", float("inf")):
+    with patch("tailored.selection.learn.LEAST_TASKS", float("inf")):
         yield
 
 

@@ -9,9 +9,8 @@ import pandas as pd
 from matplotlib.patches import Ellipse
 from scipy import stats
 
-from tailored import EmpiricalBayesLearner, TaskSet
+from tailored import EmpiricalBayesLearner, PriorPathDisplay, ShrinkageDisplay, TaskSet
 from tailored.datasets import make_circle, make_clusters
-from tailored.displays import PriorPathDisplay, ShrinkageDisplay
 from tailored.gaussian.mixture import Want
 
 FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else ".")

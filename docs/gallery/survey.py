@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 
 from studies.data import load_lenk  # from a checkout
-from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.displays import EffectsDisplay, ShrinkageDisplay
+from tailored import EffectsDisplay, EmpiricalBayesLearner, ShrinkageDisplay, TaskSet
 
 survey = load_lenk()
 rows = pd.DataFrame(survey.tasks.X, columns=survey.feature_names)

@@ -10,44 +10,48 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from .evaluation import evaluate
     from .files import load
     from .learners.classifier import EmpiricalBayesClassifier, TaskClassifier
     from .learners.empirical_bayes import EmpiricalBayesLearner
-    from .learners.paper import ConditionalLearner, IndependentLearner, UnconditionalLearner
     from .learners.task_regressor import AdaptedTasks, TaskRegressor
-    from .sources.scan import scan
+    from .paper.learners import ConditionalLearner, IndependentLearner, UnconditionalLearner
+    from .scale.scan import scan
+    from .show.prior_display import PriorPathDisplay
+    from .show.report import write_report
+    from .show.rows_display import RowsDisplay
+    from .show.task_displays import EffectsDisplay, ShrinkageDisplay, TaskFitDisplay
     from .tasks.task_set import Task, TaskSet
 
 __all__ = [
     "AdaptedTasks",
     "ConditionalLearner",
+    "EffectsDisplay",
     "EmpiricalBayesClassifier",
     "EmpiricalBayesLearner",
     "IndependentLearner",
+    "PriorPathDisplay",
+    "RowsDisplay",
+    "ShrinkageDisplay",
     "Task",
     "TaskClassifier",
+    "TaskFitDisplay",
     "TaskRegressor",
     "TaskSet",
     "UnconditionalLearner",
     "__version__",
+    "evaluate",
     "load",
     "scan",
+    "write_report",
 ]
 
-_SUBMODULES = [
-    "baselines",
-    "datasets",
-    "displays",
-    "evaluation",
-    "exceptions",
-    "feature_maps",
-    "losses",
-]
-_SUBMODULES += ["report", "solvers", "theory"]
-#: Modules that define the names above.  The module of `load` comes last, because the classes of
-#: stored objects must be imported first.
-_MODULES = ["tasks.task_set", "sources.scan", "learners.task_regressor", "learners.classifier"]
-_MODULES += ["learners.paper", "files"]
+_SUBMODULES = ["baselines", "datasets", "evaluation", "exceptions", "losses", "paper"]
+#: Modules that define the names above.  The module of `load` comes after the learners, because the
+#: classes of stored objects must be imported first.
+_MODULES = ["tasks.task_set", "scale.scan", "learners.task_regressor", "learners.classifier"]
+_MODULES += ["paper.learners", "files", "evaluation", "show.prior_display", "show.rows_display"]
+_MODULES += ["show.task_displays", "show.report"]
 
 
 def __getattr__(name: str) -> Any:

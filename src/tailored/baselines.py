@@ -17,8 +17,8 @@ from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 from sklearn.model_selection import GroupKFold, cross_val_predict
 from sklearn.preprocessing import StandardScaler
 
-from .feature_maps import SideVector
 from .learners.empirical_bayes import EmpiricalBayesLearner
+from .tasks.features import SideVector
 from .tasks.rows import Array, dense, segment_sums
 from .tasks.task_set import TaskSet
 

@@ -32,7 +32,7 @@ from .tasks.reading import label_keys
 from .tasks.rows import Array, standard_errors, task_means
 from .tasks.task_set import TaskSet, row_copies, target_positions
 
-__all__ = ["Evaluation", "evaluate", "task_scorer"]
+__all__ = ["Evaluation", "task_scorer"]
 
 #: Default numbers of support rows, of which those are used that at least half of the tasks exceed.
 SUPPORTS = (0, 1, 2, 5, 10, 20, 50)

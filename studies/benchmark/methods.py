@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tailored.learners.base import MetaLearner
 from tailored.learners.empirical_bayes import EmpiricalBayesLearner
-from tailored.learners.paper import ConditionalLearner, IndependentLearner, UnconditionalLearner
+from tailored.paper.learners import ConditionalLearner, IndependentLearner, UnconditionalLearner
 from tailored.tasks import rows
 from tailored.tasks.task_set import TaskSet
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tailored._utils.validation import check_int, check_positive
-from tailored.priors.representation import RepresentationPrior
-from tailored.representation.conditioning import Conditioning
+from tailored.paper import within_task as solving
+from tailored.paper.prior import RepresentationPrior
+from tailored.paper.representation import Conditioning
 from tailored.tasks.rows import Rows
-from tailored.within import solving
 
 from .searched import Array, SearchedLearner
 

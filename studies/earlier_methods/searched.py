@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 from tailored._utils.threads import single_threaded_blas
 from tailored._utils.validation import check_positive
-from tailored.feature_maps import FeatureMap, get_feature_map
-from tailored.feature_maps.maps import check_features
-from tailored.learners.paper import PaperLearner
 from tailored.learners.reading import read
+from tailored.paper.feature_maps import FeatureMap, check_features, get_feature_map
+from tailored.paper.learners import PaperLearner
+from tailored.paper.prior import RepresentationPrior
+from tailored.paper.representation import Conditioning
 from tailored.priors.base import predict_blocks
-from tailored.priors.representation import RepresentationPrior
-from tailored.representation.conditioning import Conditioning
 from tailored.tasks.rows import Rows, mean_error
 from tailored.tasks.task_set import TaskSet
 

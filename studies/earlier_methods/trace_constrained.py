@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from tailored.priors.representation import RepresentationPrior
-from tailored.representation.factored import Factored
-from tailored.solvers.algorithm_1 import RunningMean, StepSizes, StreamBatch, Trajectory, run
-from tailored.solvers.surrogate import Surrogate
+from tailored.paper.algorithm_1 import RunningMean, StepSizes, StreamBatch, Trajectory, run
+from tailored.paper.factored import Factored
+from tailored.paper.prior import RepresentationPrior
+from tailored.paper.surrogate import Surrogate
 from tailored.tasks.rows import Rows
 
 from .searched import Array, SearchedLearner

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from tailored.displays.base import pyplot
+from tailored.show.display import pyplot
 
 
 class Style(NamedTuple):

@@ -21,9 +21,9 @@ from sklearn.model_selection import train_test_split
 from tailored._utils.progress import progress_bar
 from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
-from tailored.solvers.algorithm_1 import StepSizes, StreamBatch, Trajectory
-from tailored.solvers.algorithm_1 import run as run_solver
-from tailored.solvers.surrogate import Surrogate
+from tailored.paper.algorithm_1 import StepSizes, StreamBatch, Trajectory
+from tailored.paper.algorithm_1 import run as run_solver
+from tailored.paper.surrogate import Surrogate
 from tailored.tasks.rows import Rows
 
 from ..data import load_lenk, load_movielens

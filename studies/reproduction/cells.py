@@ -14,11 +14,11 @@ from scipy import sparse
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
-from tailored.representation.conditioning import Conditioning
-from tailored.solvers.algorithm_1 import StepSizes, StreamBatch, Trajectory, run
-from tailored.solvers.surrogate import Surrogate
+from tailored.paper import within_task as solving
+from tailored.paper.algorithm_1 import StepSizes, StreamBatch, Trajectory, run
+from tailored.paper.representation import Conditioning
+from tailored.paper.surrogate import Surrogate
 from tailored.tasks.rows import Rows
-from tailored.within import solving
 
 from ..theory.bayes import ClusterOracle
 from .config import ExperimentConfig

@@ -19,7 +19,7 @@ from tailored._utils.validation import (
     check_positive,
     is_integer,
 )
-from tailored.feature_maps import FEATURE_MAPS
+from tailored.paper.feature_maps import FEATURE_MAPS
 
 #: The experiments of the paper, in its order.
 EXPERIMENTS = ("clusters-2", "clusters-6", "lenk", "movielens", "jester")

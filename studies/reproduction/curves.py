@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dger
 
-from tailored.representation.conditioning import Conditioning, slices
-from tailored.representation.factored import Factored
+from tailored.paper.factored import Factored
+from tailored.paper.representation import Conditioning, slices
 
 Array = NDArray[np.float64]
 

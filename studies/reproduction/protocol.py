@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailored.datasets import make_clusters
-from tailored.feature_maps import AngleMap, FeatureMap, get_feature_map
+from tailored.paper.feature_maps import AngleMap, FeatureMap, get_feature_map
 from tailored.tasks.rows import Rows
 from tailored.tasks.task_set import TaskSet
 

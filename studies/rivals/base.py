@@ -18,12 +18,12 @@ from sklearn.utils.validation import check_is_fitted
 from tailored._utils.records import restored_on_failure
 from tailored._utils.threads import single_threaded_blas, single_threaded_openmp
 from tailored._utils.validation import check_rng
-from tailored.feature_maps import SideVector
 from tailored.gaussian.em import fit_mixed_model
 from tailored.gaussian.mixture import Want
 from tailored.gaussian.rows import statistics_of
 from tailored.gaussian.side import Effect, Group, SideStructure, fit_side
 from tailored.losses import Loss, get_loss
+from tailored.paper.feature_maps import SideVector
 from tailored.tasks.rows import (
     Array,
     Rows,

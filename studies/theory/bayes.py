@@ -31,9 +31,9 @@ from scipy.special import softmax
 
 from tailored._utils.validation import check_nonnegative, check_positive, check_real
 from tailored.losses import get_loss
+from tailored.paper.theory import Array
 from tailored.tasks.rows import BATCH_FLOATS, Rows, dense, predictions, task_means
 from tailored.tasks.task_set import TaskSet
-from tailored.theory import Array
 
 #: Nodes on the upper half of the contour; the lower half is its mirror image.
 NODES = 96

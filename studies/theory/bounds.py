@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tailored._utils.validation import check_positive, check_psd
-from tailored.theory import (
+from tailored.paper.theory import (
     Array,
     Bound,
     Quantities,

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from tailored._utils.progress import progress_bar
 from tailored._utils.validation import check_choice
 from tailored.exceptions import ConstantRepresentationWarning
-from tailored.learners.paper import ConditionalLearner, UnconditionalLearner
-from tailored.solvers import ProjectedSGD
-from tailored.theory import Quantities, conditional_optimum, fixed_function, learned_function
+from tailored.paper import ProjectedSGD
+from tailored.paper.learners import ConditionalLearner, UnconditionalLearner
+from tailored.paper.theory import Quantities, conditional_optimum, fixed_function, learned_function
 
 from ..earlier_methods.trace_constrained import TraceConstrainedLearner
 from ..figures.theory import SIDES, draw_study

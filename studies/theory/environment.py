@@ -24,8 +24,7 @@ from tailored._utils.validation import (
 )
 from tailored.datasets import on_sphere
 from tailored.losses import get_loss
-from tailored.tasks.task_set import Task, TaskSet
-from tailored.theory import (
+from tailored.paper.theory import (
     Array,
     Quantities,
     check_probabilities,
@@ -33,6 +32,7 @@ from tailored.theory import (
     power,
     spectrum,
 )
+from tailored.tasks.task_set import Task, TaskSet
 
 #: Kinds of side information: the task's own rows, or a point near the centre of the task's cluster.
 SIDE_INFO = ("dataset", "center")

@@ -17,8 +17,8 @@ from scipy import special, stats
 
 from tailored._utils.validation import check_fraction, check_int
 from tailored.losses import Absolute, Loss, Pinball, get_loss
-from tailored.theory import Array, check_stack
-from tailored.within import solving
+from tailored.paper import within_task as solving
+from tailored.paper.theory import Array, check_stack
 
 from .environment import Environment, Sample
 

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from folds import few_folds
 from tailored._utils.progress import Stages
 from tailored.datasets import make_clusters
-from tailored.empirical_bayes import learn as learn_module
-from tailored.empirical_bayes import selection
+from tailored.selection import learn as learn_module
+from tailored.selection import search as selection
 
 
 def test_the_log_has_a_line_for_every_stage(caplog):

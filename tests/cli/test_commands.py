@@ -502,7 +502,8 @@ def test_report(folder, model, monkeypatch):
     """Tasks are read as by fit, and passed on with the coverage."""
     calls = []
     monkeypatch.setattr(
-        "tailored.report.write_report", lambda *given, **options: calls.append((given, options))
+        "tailored.show.report.write_report",
+        lambda *given, **options: calls.append((given, options)),
     )
     files = ("--data", folder / "pupils.csv", "--side-info", folder / "schools.csv")
     done = run("report", model, *files, "-o", folder / "page.html", "--coverage", 0.5)
@@ -520,7 +521,7 @@ def test_report_on_three_tasks(folder, tmp_path, monkeypatch):
     """Each task is a fold."""
     few = {"task mean": BASELINES["numbers"]["task mean"]}
     monkeypatch.setattr(
-        "tailored.report.page.default_methods", lambda _, learner: {"tailored": learner, **few}
+        "tailored.show.report.default_methods", lambda _, learner: {"tailored": learner, **few}
     )
     frame = pd.read_csv(folder / "pupils.csv")
     data, model, page = tmp_path / "three.csv", tmp_path / "model", tmp_path / "page.html"

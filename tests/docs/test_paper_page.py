@@ -116,7 +116,7 @@ def test_every_name_can_be_imported():
 
 def test_other_names_cannot_be_imported():
     for name in (
-        "tailored.theory.oracel",
+        "tailored.paper.theory.oracel",
         "tailored.nothing",
         "studies.theory.claims.Study.colums",
     ):

@@ -29,7 +29,7 @@ from sklearn.base import clone
 
 from tailored import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, TaskSet, load
 from tailored.losses import Pinball
-from tailored.solvers import ProjectedSGD
+from tailored.paper import ProjectedSGD
 
 #: What was called, and how it ended.
 CALLED: Counter[tuple[str, str]] = Counter()

@@ -29,9 +29,9 @@ from tailored.gaussian.structures import (
     ridge_structures,
 )
 from tailored.losses import Squared
+from tailored.paper import within_task as solving
 from tailored.tasks.episodes import SupportSampling, rotate
 from tailored.tasks.rows import Scaling
-from tailored.within import solving
 
 seeds = st.integers(0, 10_000)
 

@@ -12,12 +12,12 @@ from scipy.special import log_softmax
 from folds import few_folds
 from tailored import TaskSet
 from tailored.datasets import make_clusters
-from tailored.empirical_bayes import selection
 from tailored.gaussian.em import CONSTANT_PENALTY, em, fit_gates, fit_mixed_model, fit_mixture
 from tailored.gaussian.mixture import Mixture, Want, log_gates
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.side import Group
 from tailored.gaussian.structures import MixtureModel, StructureFitter
+from tailored.selection import search as selection
 from tailored.tasks.rows import Scaling
 
 D, Q, K = 4, 2, 3

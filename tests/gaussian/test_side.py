@@ -10,7 +10,6 @@ from scipy.stats import multivariate_normal
 
 from tailored import TaskSet
 from tailored.datasets import make_circle
-from tailored.feature_maps.side_features import SideFeatures
 from tailored.gaussian import side as side_module
 from tailored.gaussian.em import fit_mixed_model
 from tailored.gaussian.moments import Moments
@@ -24,6 +23,7 @@ from tailored.gaussian.side import (
     select_side,
 )
 from tailored.gaussian.structures import Independent, MixedModel, StructureFitter
+from tailored.priors.side_features import SideFeatures
 from tailored.tasks.rows import Scaling
 
 D, Q = 3, 2

@@ -21,7 +21,7 @@ from tailored import (
     UnconditionalLearner,
 )
 from tailored.losses import EpsilonInsensitive, Huber, Pinball
-from tailored.solvers import ProjectedSGD
+from tailored.paper import ProjectedSGD
 
 # ---------------------------------------------------------------- the API
 

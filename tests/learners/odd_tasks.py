@@ -12,7 +12,7 @@ from tailored import (
     TaskSet,
     UnconditionalLearner,
 )
-from tailored.solvers import ProjectedSGD
+from tailored.paper import ProjectedSGD
 
 D, TASKS, ROWS = 2, 8, 12
 

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from learner_samples import random_tasks
 from tailored import ConditionalLearner, IndependentLearner, TaskSet, UnconditionalLearner
 from tailored.datasets import make_clusters
-from tailored.solvers import ProjectedSGD
+from tailored.paper import ProjectedSGD
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 

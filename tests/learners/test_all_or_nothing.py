@@ -17,12 +17,12 @@ from tailored import (
     UnconditionalLearner,
 )
 from tailored.datasets import make_clusters
-from tailored.feature_maps import RidgeEstimate
-from tailored.priors.representation import RepresentationPrior
-from tailored.solvers import ProjectedSGD
-from tailored.solvers.algorithm_1 import Trajectory
-from tailored.solvers.search import HeldOutPool, HeldOutTasks
-from tailored.solvers.surrogate import Surrogate
+from tailored.paper import ProjectedSGD
+from tailored.paper.algorithm_1 import Trajectory
+from tailored.paper.feature_maps import RidgeEstimate
+from tailored.paper.prior import RepresentationPrior
+from tailored.paper.step_size import HeldOutPool, HeldOutTasks
+from tailored.paper.surrogate import Surrogate
 
 # What is learned does not matter here, and EM may stop early.
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")

@@ -6,7 +6,7 @@ import pytest
 
 from odd_tasks import EVERYONE, LEARNERS, PAPERS, TASKS, D, bayes, make
 from tailored import IndependentLearner, TaskRegressor, TaskSet
-from tailored.feature_maps import FEATURE_MAPS, get_feature_map
+from tailored.paper.feature_maps import FEATURE_MAPS, get_feature_map
 
 pytestmark = pytest.mark.usefixtures("nothing_on_the_terminal")
 

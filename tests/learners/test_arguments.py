@@ -11,7 +11,7 @@ from tailored import (
     UnconditionalLearner,
 )
 from tailored.losses import Absolute
-from tailored.solvers import ProjectedSGD
+from tailored.paper import ProjectedSGD
 
 OBJECTIVE_ARGUMENTS = {
     "inner": "online",

@@ -5,7 +5,7 @@ import pytest
 
 from odd_tasks import EVERYONE, LEARNERS, make
 from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet
-from tailored.solvers import ProjectedSGD
+from tailored.paper import ProjectedSGD
 
 pytestmark = pytest.mark.usefixtures("nothing_on_the_terminal")
 

@@ -14,10 +14,10 @@ from tailored import (
     TaskRegressor,
     TaskSet,
 )
-from tailored.empirical_bayes.training_summary import OWN
-from tailored.feature_maps import get_feature_map
-from tailored.solvers import ProjectedSGD
-from tailored.summaries.tables import compare_errors
+from tailored.paper import ProjectedSGD
+from tailored.paper.feature_maps import get_feature_map
+from tailored.selection.training_summary import OWN
+from tailored.show.tables import compare_errors
 
 pytestmark = pytest.mark.usefixtures("nothing_on_the_terminal")
 

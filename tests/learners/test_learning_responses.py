@@ -10,7 +10,7 @@ import scipy.stats
 
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet, load, scan
 from tailored.gaussian.responses import RESPONSES
-from tailored.sources.reservoir import Reservoir
+from tailored.scale.reservoir import Reservoir
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module", "no_curves_in_module")
 

@@ -14,7 +14,7 @@ from tailored import (
     TaskSet,
     UnconditionalLearner,
 )
-from tailored.solvers import ProjectedSGD
+from tailored.paper import ProjectedSGD
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 

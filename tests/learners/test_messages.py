@@ -19,8 +19,8 @@ from tailored import (
 )
 from tailored.datasets import make_clusters
 from tailored.evaluation import evaluate
-from tailored.feature_maps import MeanEmbedding
-from tailored.solvers import ProjectedSGD
+from tailored.paper import ProjectedSGD
+from tailored.paper.feature_maps import MeanEmbedding
 
 #: Those of `EmpiricalBayesLearner`, which takes no logistic or hinge loss.
 LOSS_NAMES = (

@@ -21,7 +21,7 @@ from tailored import (
 )
 from tailored.baselines import BASELINES
 from tailored.evaluation import evaluate
-from tailored.sources.reservoir import Reservoir
+from tailored.scale.reservoir import Reservoir
 from tailored.tasks.reading import label_keys
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
@@ -88,9 +88,9 @@ def test_the_order_of_tasks_to_choose_on_does_not_matter():
 def test_tasks_without_statistics_of_all_are_summed_in_the_order_of_their_labels(monkeypatch):
     """More tasks than a sample holds, and statistics that are too large to be kept."""
     monkeypatch.setattr("tailored.learners.empirical_bayes.LARGEST_STATISTICS", 10)
-    monkeypatch.setattr("tailored.sources.base.BLOCK_FLOATS", 90)
+    monkeypatch.setattr("tailored.scale.base.BLOCK_FLOATS", 90)
     small = functools.partial(Reservoir, 16)
-    monkeypatch.setattr("tailored.sources.base.Reservoir", small)
+    monkeypatch.setattr("tailored.scale.base.Reservoir", small)
     tasks = made()
     one, other = (EmpiricalBayesLearner().fit(each) for each in (tasks, shuffled(tasks)))
     assert one.training_summary_.n_tasks == T

@@ -5,7 +5,7 @@ import pytest
 
 from learner_samples import random_tasks
 from tailored import ConditionalLearner, TaskSet, UnconditionalLearner
-from tailored.solvers import ProjectedSGD
+from tailored.paper import ProjectedSGD
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 

@@ -26,7 +26,7 @@ from tailored import (
 )
 from tailored.evaluation import task_scorer
 from tailored.exceptions import SingleTaskWarning
-from tailored.solvers import ProjectedSGD
+from tailored.paper import ProjectedSGD
 
 T, N, D = 12, 6, 2
 ROUTED = {"enable_metadata_routing": True}

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tailored import ConditionalLearner, UnconditionalLearner
-from tailored.solvers import ProjectedSGD
-from tailored.solvers.search import PAPER_STEP_SIZES
+from tailored.paper import ProjectedSGD
+from tailored.paper.step_size import PAPER_STEP_SIZES
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 

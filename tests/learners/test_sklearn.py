@@ -18,9 +18,9 @@ from tailored import (
     UnconditionalLearner,
 )
 from tailored.datasets import make_clusters
-from tailored.feature_maps import get_feature_map
 from tailored.losses import Absolute
-from tailored.solvers import ProjectedSGD
+from tailored.paper import ProjectedSGD
+from tailored.paper.feature_maps import get_feature_map
 
 # scikit-learn's checks know no tasks, and mean a single one.
 pytestmark = [

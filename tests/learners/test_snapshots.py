@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tailored import ConditionalLearner, EmpiricalBayesLearner, UnconditionalLearner
-from tailored.solvers import ProjectedSGD
+from tailored.paper import ProjectedSGD
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 

@@ -19,9 +19,9 @@ from tailored import (
     UnconditionalLearner,
 )
 from tailored.datasets import make_clusters
-from tailored.feature_maps import RidgeEstimate
 from tailored.losses import Pinball
-from tailored.solvers import ProjectedSGD
+from tailored.paper import ProjectedSGD
+from tailored.paper.feature_maps import RidgeEstimate
 
 SIDE = {"age": 31.0, "job": "clerk"}
 

@@ -30,7 +30,7 @@ from tailored import (
 )
 from tailored._utils.files import write_atomically
 from tailored.files import _state
-from tailored.solvers import ProjectedSGD
+from tailored.paper import ProjectedSGD
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 

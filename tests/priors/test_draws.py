@@ -7,13 +7,13 @@ import pytest
 from scipy import stats
 
 from tailored import TaskSet
-from tailored.feature_maps.side_features import SideFeatures
 from tailored.gaussian.errors import MeanCovariance
 from tailored.gaussian.mixture import Mixture
 from tailored.priors.draws import JointRows, adding
 from tailored.priors.intervals import Calibration
 from tailored.priors.mixture import MixturePrior
 from tailored.priors.shared import SharedEffects, SharedLevels
+from tailored.priors.side_features import SideFeatures
 from tailored.tasks.rows import Scaling
 
 N_DRAWS = 20_000

@@ -8,10 +8,10 @@ import tailored
 from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet, UnconditionalLearner
 from tailored.datasets import make_clusters
 from tailored.losses import Squared
+from tailored.paper import ProjectedSGD
+from tailored.paper.prior import RepresentationPrior
+from tailored.paper.representation import Conditioning
 from tailored.priors.intervals import Calibration, Errors, calibration_of
-from tailored.priors.representation import RepresentationPrior
-from tailored.representation.conditioning import Conditioning
-from tailored.solvers import ProjectedSGD
 from tailored.tasks.rows import Scaling
 
 

@@ -8,7 +8,6 @@ import pytest
 import scipy.sparse as sp
 
 from tailored import TaskSet
-from tailored.feature_maps.side_features import SideFeatures
 from tailored.gaussian.em import fit_mixed_model, fit_mixture
 from tailored.gaussian.mixture import log_gates
 from tailored.gaussian.rows import statistics_of
@@ -16,6 +15,7 @@ from tailored.learners.task_regressor import TaskRegressor
 from tailored.priors.base import adapt_tasks, predict_blocks
 from tailored.priors.intervals import Calibration
 from tailored.priors.mixture import MixturePrior
+from tailored.priors.side_features import SideFeatures
 from tailored.tasks.rows import Scaling
 
 D, Q = 6, 2

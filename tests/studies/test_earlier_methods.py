@@ -16,7 +16,7 @@ from studies.earlier_methods.trace_constrained import project_trace_ball
 from studies.theory.environment import Environment
 from tailored import TaskSet
 from tailored.losses import get_loss
-from tailored.within import solving
+from tailored.paper import within_task as solving
 
 QUICK = {
     TraceConstrainedLearner: {"step_size": [0.01, 1.0], "regularization": [0.01, 0.1]},

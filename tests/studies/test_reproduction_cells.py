@@ -13,9 +13,9 @@ from studies.reproduction.config import ExperimentConfig, load_config, parse_con
 from studies.reproduction.protocol import prepare
 from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet, UnconditionalLearner
 from tailored.datasets import make_clusters
-from tailored.representation.factored import Factored
-from tailored.solvers import ProjectedSGD
-from tailored.solvers.search import PAPER_STEP_SIZES
+from tailored.paper import ProjectedSGD
+from tailored.paper.factored import Factored
+from tailored.paper.step_size import PAPER_STEP_SIZES
 from tiny import TINY
 
 

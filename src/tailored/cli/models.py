@@ -274,7 +274,7 @@ def report(
     """
     with report_user_errors():
         check_files(out, model=model, data=data, side_info=side_info)
-        from ..report import write_report
+        from ..show.report import write_report
         from ..tasks.task_set import TaskSet
 
         learner = _load(model)

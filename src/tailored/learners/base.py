@@ -25,7 +25,6 @@ from .._utils.validation import (
     is_integer,
     warn,
 )
-from ..empirical_bayes.training_summary import TrainingSummary
 from ..files import save
 from ..losses import Loss, MarginLoss, get_loss
 from ..priors.base import (
@@ -41,9 +40,10 @@ from ..priors.base import (
 )
 from ..priors.intervals import Calibration
 from ..priors.on_device import weights_on_device
-from ..sources.cuda.tensors import TensorTasks, check_device
-from ..summaries.model import effects_frame, errors_of_means
-from ..summaries.summary import Summary, summarise
+from ..scale.cuda.tensors import TensorTasks, check_device
+from ..selection.training_summary import TrainingSummary
+from ..show.model import effects_frame, errors_of_means
+from ..show.summary import Summary, summarise
 from ..tasks.encoding import ROW_VALUES, Encoding
 from ..tasks.episodes import SupportLike, SupportSampling
 from ..tasks.reading import positions_of, read_labels

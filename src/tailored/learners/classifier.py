@@ -23,8 +23,8 @@ from .._utils.records import Stored
 from .._utils.validation import RandomState, name_some, native, refuse_masked
 from ..files import save
 from ..gaussian.responses import Bernoulli
-from ..sources.scan import TaskScan
-from ..summaries.summary import Summary, summarise
+from ..scale.scan import TaskScan
+from ..show.summary import Summary, summarise
 from ..tasks.encoding import TaskColumns, class_positions
 from ..tasks.episodes import SupportLike, SupportSampling
 from ..tasks.rows import Array

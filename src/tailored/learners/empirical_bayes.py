@@ -17,21 +17,21 @@ from numpy.typing import NDArray
 
 from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_tensor
 from .._utils.validation import RandomState, check_choice, is_integer, name_some, warn
-from ..empirical_bayes.data import Settings, TrainingData, has_many_columns
-from ..empirical_bayes.learn import learn
 from ..exceptions import UnhelpfulWarning
-from ..feature_maps.side_features import SideFeatures
 from ..gaussian.moments import COMPILED_COLUMNS, LARGEST_STATISTICS
 from ..gaussian.responses import RESPONSES, Bernoulli, Response
 from ..losses import LOSSES, Absolute, BoxLoss, Loss, MarginLoss, Pinball
 from ..priors.intervals import Calibration
 from ..priors.shared import SharedEffects
-from ..sources.base import MemorySource, Reader, Statistics, TaskSource
-from ..sources.cuda.moments import DeviceSource
-from ..sources.cuda.tensors import TensorTasks, check_device
-from ..sources.dask import DaskSource
-from ..sources.disk import DiskSource
-from ..sources.scan import TaskScan
+from ..priors.side_features import SideFeatures
+from ..scale.base import MemorySource, Reader, Statistics, TaskSource
+from ..scale.cuda.moments import DeviceSource
+from ..scale.cuda.tensors import TensorTasks, check_device
+from ..scale.dask import DaskSource
+from ..scale.disk import DiskSource
+from ..scale.scan import TaskScan
+from ..selection.data import Settings, TrainingData, has_many_columns
+from ..selection.learn import learn
 from ..tasks.describing import data_notes
 from ..tasks.encoding import ROW_VALUES
 from ..tasks.episodes import SupportLike, SupportSampling

@@ -26,8 +26,8 @@ from .._utils.validation import check_finite, name_some, native, warn
 from ..exceptions import SingleTaskWarning
 from ..losses import Loss, MarginLoss
 from ..priors.base import Posterior, Prior
-from ..sources.cuda.tensors import TensorTasks, check_device
-from ..sources.scan import TaskScan
+from ..scale.cuda.tensors import TensorTasks, check_device
+from ..scale.scan import TaskScan
 from ..tasks.encoding import (
     ROW_VALUES,
     Encoding,

@@ -31,20 +31,13 @@ from .._utils.validation import (
 )
 from ..files import save
 from ..losses import Loss, get_loss
-from ..priors.base import (
-    Posterior,
-    Predicted,
-    Prior,
-    QueryRows,
-    needs_covariances,
-    predict,
-)
-from ..priors.representation import RepresentationPrior
-from ..representation.conditioning import Conditioning
+from ..paper import within_task as solving
+from ..paper.prior import RepresentationPrior
+from ..paper.representation import Conditioning
+from ..priors.base import Posterior, Predicted, Prior, QueryRows, needs_covariances, predict
 from ..tasks.encoding import Encoding, missing_exposure
 from ..tasks.rows import Array, Scaling, dense, dense_rows
 from ..tasks.task_set import TaskSet
-from ..within import solving
 from .reading import read_rows
 
 

@@ -17,7 +17,6 @@ from .._utils.compiling import njit
 from .._utils.records import Record, cached_property
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import warn
-from ..feature_maps.side_features import SideFeatures
 from ..gaussian.kernels import ROWS, keep_separate
 from ..gaussian.mixture import Mixture
 from ..gaussian.responses import Gaussian, Likelihood, Response
@@ -36,6 +35,7 @@ from ..tasks.rows import (
 from ..tasks.task_set import TaskSet
 from .intervals import Calibration, Errors, calibration_of, noise_variances
 from .shared import SharedEffects
+from .side_features import SideFeatures
 
 Index = NDArray[np.intp]
 T = TypeVar("T")

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..feature_maps.side_features import SideFeatures
 from ..gaussian.factors import FactorRows, Factors, posterior, row_variances, scaled_rows
 from ..gaussian.mixture import Want
 from ..tasks.task_set import TaskSet
 from .base import Array, Index, Posterior, Prior
+from .side_features import SideFeatures
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

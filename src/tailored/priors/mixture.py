@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..feature_maps.side_features import SideFeatures
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import times
 from ..gaussian.rows import Tasks
 from ..gaussian.serial import WhitenedMoments
 from ..tasks.task_set import TaskSet
 from .base import Array, Index, Posterior, Prior, QueryRows, products
+from .side_features import SideFeatures
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.records import Record
-from ..feature_maps import SideVector
-from ..feature_maps.side_features import Curve
 from ..gaussian.responses import Response
+from ..tasks.features import SideVector
 from ..tasks.rows import Array, Matrix, dense
 from ..tasks.task_set import TaskSet
+from .side_features import Curve
 
 
 @dataclass(frozen=True)

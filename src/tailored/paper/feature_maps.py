@@ -1,0 +1,243 @@
+"""Feature maps Φ: a vector φ (k,) of features for each task.
+
+"mean" and "angle" aggregate the task's rows, and "ridge" estimates its weights.  "vector",
+transformers and callables read the side information; without it, a callable reads the task.  The
+named maps do not depend on the order of the rows and are defined for a task without rows.  To add a
+map, define its class and add its name to `FEATURE_MAPS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone
+
+from .._utils.algebra import ridge
+from .._utils.validation import check_choice, check_positive, check_psd, native
+from ..tasks.features import FeatureMap, SideVector, side_table
+from ..tasks.rows import Array, Scaling, dense, dense_rows
+from ..tasks.task_set import TaskSet
+
+
+def check_features(phis: Array, tasks: TaskSet, n_side: int | None = None) -> Array:
+    """Return the features; raise ValueError if one is not finite or their number differs from that in fit."""
+    if n_side is not None and phis.shape[1] != n_side:
+        raise ValueError(
+            f"side_info: the feature map gives {phis.shape[1]} features, but it gave {n_side} in fit; "
+            "give the same side information columns as in fit"
+        )
+    if not np.isfinite(phis).all():
+        bad = native(tasks.labels[~np.isfinite(phis).all(axis=1)])[0]
+        raise ValueError(f"feature_map: NaN or infinity in the features of task {bad!r}")
+    return phis
+
+
+class MeanEmbedding(FeatureMap):
+    """``φ = 1/n Σ vec(x_i (y_i, 1)ᵀ)`` in R^{2d}: the paper's map for clusters and MovieLens."""
+
+    def transform(self, tasks: TaskSet) -> Array:
+        mean = _averaging_matrix(tasks)
+        weighted = mean @ sparse.diags_array(tasks.y)
+        return np.hstack([dense(weighted @ tasks.X), dense(mean @ tasks.X)])
+
+
+class AngleMap(FeatureMap):
+    """The paper's map for Jester: each rated item becomes a unit vector, whose angle depends on the rating.
+
+    ``φ = (cos(a) ⊙ c, sin(a) ⊙ c, 1)`` in R^{2d+1}, ``a = Σ x_i · π/4 · (M − y_i)/(M − m)``,
+    ``c = Σ x_i``; items without a rating give (0, 0).
+
+    Parameters
+    ----------
+    low, high : float, optional
+        Bounds m and M of the rating scale; by default the range of the training targets.
+    """
+
+    scale: tuple[float, float] | None  # (m, M) in use; None before `fit`, unless both are given
+
+    def __init__(self, low: float | None = None, high: float | None = None) -> None:
+        self.low = low
+        self.high = high
+        self.scale = None if low is None or high is None else (low, high)
+
+    def fit(self, tasks: TaskSet) -> AngleMap:
+        if not len(tasks.y) and self.scale is None:
+            reason = (
+                "the tasks have no rows from which to learn the rating scale; give low and high"
+            )
+            raise ValueError(f"feature_map: {reason}")
+        low = float(tasks.y.min()) if self.low is None else self.low
+        high = float(tasks.y.max()) if self.high is None else self.high
+        if low > high:
+            raise ValueError(f"low must be at most high; got {low} and {high}.")
+        self.scale = low, high
+        return self
+
+    def transform(self, tasks: TaskSet) -> Array:
+        if self.scale is None:
+            raise self._not_fitted()
+        low, high = self.scale
+        angle = (np.pi / 4) * (high - tasks.y) / (high - low if high > low else 1.0)
+        total = _averaging_matrix(tasks)
+        total.data[:] = 1.0
+        count = dense(total @ tasks.X)
+        angles = dense((total @ sparse.diags_array(angle)) @ tasks.X)
+        return np.hstack([np.cos(angles) * count, np.sin(angles) * count, np.ones((len(tasks), 1))])
+
+
+class RidgeEstimate(FeatureMap):
+    """Ridge estimate of the task's weights, ``(X̂ᵀX̂ + λI) w = X̂ᵀy`` with X̂ = [X, 1]; φ in R^{d+1}.
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        λ; the paper uses 1 for Lenk.
+    """
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        self.alpha = alpha
+
+    def transform(self, tasks: TaskSet) -> Array:
+        check_positive("alpha", self.alpha)
+        Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
+        out = np.empty((len(tasks), tasks.n_features + 1))
+        # One system per task, because batched products round differently and a stream may be split anywhere.
+        for t, task in enumerate(tasks):
+            out[t] = ridge(dense_rows(task.X, True), task.y, self.alpha)
+        return out
+
+
+def _averaging_matrix(tasks: TaskSet) -> sparse.csr_array:
+    """Return the (T, N) matrix that averages the rows of each task (zero for a task without rows)."""
+    Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
+    sizes = tasks.sizes
+    weights = np.repeat(1.0 / np.maximum(sizes, 1), sizes)
+    shape = (len(tasks), len(weights))
+    return sparse.csr_array((weights, np.arange(len(weights)), tasks.offsets), shape=shape)
+
+
+class Transformer(FeatureMap):
+    """Any scikit-learn transformer applied to the table of side information; ``fitted`` is its fitted clone."""
+
+    needs_rows, needs_side_info = False, True
+
+    def __init__(self, transformer: Any) -> None:
+        self.transformer = transformer
+        self.fitted: Any = None
+
+    def fit(self, tasks: TaskSet) -> Transformer:
+        self.fitted = clone(self.transformer).fit(side_table(tasks))
+        return self
+
+    def transform(self, tasks: TaskSet) -> Array:
+        if self.fitted is None:
+            raise self._not_fitted()
+        return dense(self.fitted.transform(side_table(tasks)))
+
+
+class CallableMap(FeatureMap):
+    """``φ = function(s)``, a 1-D array, where s is the side information of a task.
+
+    s is a 1-D array in the order of the columns, of objects if there are categories.  If the tasks have no side information,
+    s is the task itself, with ``X``, ``y`` and ``label``, as in the paper's experiments.  For a function of both, derive
+    a class from `FeatureMap`.
+    """
+
+    needs_rows = False
+    _argument: ClassVar[str] = "feature_map"
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+        self._reads_side_info = False
+
+    @property
+    def needs_side_info(self) -> bool:  # type: ignore[override]
+        """Whether the tasks of `fit` had side information, which the function then reads."""
+        return self._reads_side_info
+
+    def fit(self, tasks: TaskSet) -> Self:
+        self._reads_side_info = tasks.side_info is not None
+        return self
+
+    def transform(self, tasks: TaskSet) -> Array:
+        if self._reads_side_info and tasks.side_info is None:
+            reason = "is a function of the side information, but none was given; pass it"
+            raise ValueError(f"side_info: {self._argument} {reason}")
+        return self._checked(
+            [self.function(task if task.side_info is None else task.side_info) for task in tasks],
+            tasks,
+        )
+
+    def _checked(self, values: list[Any], tasks: TaskSet) -> Array:
+        rows: list[Array] = []
+        for value, label in zip(values, native(tasks.labels), strict=True):
+            try:
+                phi = np.atleast_1d(np.asarray(value, dtype=float))
+            except (TypeError, ValueError):
+                raise ValueError(
+                    f"{self._argument}: the function must return numbers; for task {label!r} it returned {value!r}"
+                ) from None
+            if phi.ndim != 1 or (rows and len(phi) != len(rows[0])):
+                expected = f" of length {len(rows[0])}, as for the first task" if rows else ""
+                raise ValueError(
+                    f"feature_map: the callable must return a 1-D vector{expected}; for task {label!r} it returned "
+                    f"shape {phi.shape}"
+                )
+            rows.append(phi)
+        return check_features(np.array(rows), tasks)
+
+
+class GivenMap(CallableMap):
+    """The entries of ``τ = function(s)``, row by row: φ for `representation.conditioning.Given`."""
+
+    _argument = "tau"
+
+    def __init__(self, function: Callable[[Any], Any], n_features: int) -> None:
+        super().__init__(function)
+        self.n_features = n_features
+
+    def _checked(self, values: list[Any], tasks: TaskSet) -> Array:
+        d, taus = self.n_features, []
+        for value, label in zip(values, native(tasks.labels), strict=True):
+            tau, name = np.asarray(value), f"tau of task {label!r}"
+            if tau.shape != (d, d):
+                raise ValueError(f"{name} must be a ({d}, {d}) matrix; got shape {tau.shape}.")
+            taus.append(check_psd(tau, name, d))
+        return np.array(taus).reshape(len(tasks), d * d)
+
+
+#: Valid names of a learner's ``feature_map``, besides "auto".
+FEATURE_MAPS: dict[str, type[FeatureMap]] = {
+    "mean": MeanEmbedding,
+    "ridge": RidgeEstimate,
+    "angle": AngleMap,
+    "vector": SideVector,
+}
+#: What ``feature_map`` may be besides these names and "auto", for error messages.
+OTHERS = "a FeatureMap, a callable or a scikit-learn transformer"
+
+
+def get_feature_map(spec: object, *, has_side_info: bool) -> FeatureMap:
+    """Return the feature map for a learner's ``feature_map`` argument, not yet fitted.
+
+    ``"auto"`` is "vector" if the tasks have side information and "ridge" otherwise.
+    """
+    if isinstance(spec, str):
+        if spec == "auto":
+            spec = "vector" if has_side_info else "ridge"
+        return FEATURE_MAPS[
+            check_choice("feature_map", spec, [*FEATURE_MAPS, "auto"], also=OTHERS)
+        ]()
+    if isinstance(spec, FeatureMap):
+        return copy(spec)
+    if hasattr(spec, "transform") and hasattr(spec, "fit"):
+        return Transformer(spec)
+    if callable(spec):
+        return CallableMap(spec)
+    raise TypeError(
+        f"feature_map: expected one of {sorted(FEATURE_MAPS)}, 'auto', or {OTHERS}; got {type(spec).__name__}"
+    )

@@ -1,0 +1,556 @@
+"""The learners of the paper (Sec. 5): independent, unconditional and conditional learning.
+
+Independent learning has θ = I for every task, unconditional learning θ = C (Eq. 5), and conditional
+learning ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` (Eqs. 6 and 18).  The last two run Algorithm 1.
+
+``paper()`` of each class returns a learner with the settings of the paper's experiments.  The
+defaults differ where other settings predict better; `ConditionalLearner` lists these differences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from .._utils.frames import RowsLike, SideInfoLike, ValuesLike
+from .._utils.progress import progress_bar
+from .._utils.records import restored_on_failure
+from .._utils.validation import (
+    RandomState,
+    check_choice,
+    check_fraction,
+    check_int,
+    check_nonnegative,
+    check_positive,
+    check_psd,
+    warn,
+)
+from ..exceptions import ConstantRepresentationWarning, UnhelpfulWarning
+from ..learners.base import MetaLearner
+from ..learners.reading import read
+from ..losses import Loss
+from ..show.summary import Summary, summarise_paper_learner
+from ..tasks.features import FeatureMap
+from ..tasks.rows import Array, Rows, Scaling
+from ..tasks.task_set import TaskSet
+from . import within_task as solving
+from .algorithm_1 import StepSizes, StreamBatch, Trajectory
+from .feature_maps import GivenMap, check_features, get_feature_map
+from .prior import RepresentationPrior
+from .representation import Conditioning, Given
+from .step_size import PAPER_STEP_SIZES, HeldOutPool, HeldOutTasks, Problem, ProjectedSGD, Solution
+from .surrogate import Surrogate
+
+#: Arguments with rows: X, y, groups and side_info.
+Data = tuple[RowsLike, ValuesLike, ValuesLike, SideInfoLike]
+#: Held-out tasks, or their support rows and query rows.
+HeldOut = TaskSet | tuple[TaskSet, TaskSet]
+#: Settings of the paper that its three learners share, and settings of the two that learn a representation.
+_PAPER: dict[str, Any] = {"inner": "online", "fit_intercept": False}
+_PAPER_LEARNS: dict[str, Any] = {**_PAPER, "tune_scale": False}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PaperLearner(MetaLearner):
+    """Base of the paper's learners.  The fields are constructor arguments; see `ConditionalLearner`."""
+
+    loss: str | Loss = "absolute"
+    inner: str = "exact"
+    fit_intercept: bool = True
+    tol: float = 1e-8
+    max_iter: int = 1000
+    n_jobs: int | None = None
+    random_state: RandomState = 0
+    prior_: RepresentationPrior = field(init=False)
+
+    @property
+    def conditioning_(self) -> Conditioning:
+        """(H, C) of ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C``, in the form in which it is stored."""
+        return self.prior_.conditioning
+
+    @property
+    def H_(self) -> Array:
+        """H (dk, dk) of ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` for unscaled φ; entry (i k + h, j k + z) belongs to τ_ij and φ_h φ_z."""
+        return np.array(self.conditioning_.H)
+
+    @property
+    def C_(self) -> Array:
+        """C (d, d) of ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C``."""
+        return np.array(self.conditioning_.C)
+
+    @property
+    def feature_map_(self) -> FeatureMap | None:
+        """Φ; None if the prior does not depend on the task."""
+        return self.prior_.feature_map
+
+    def _check_within(self) -> None:
+        """Check the arguments of the within-task algorithm."""
+        self._check_loss()
+        check_positive("tol", self.tol)
+        check_int("max_iter", self.max_iter)
+        check_choice("inner", self.inner, solving.WITHIN)
+
+    @property
+    def _n_weights(self) -> int:
+        return self.n_features_in_ + bool(self.fit_intercept)
+
+    def _constant(self, theta: float | Array | None, name: str) -> Array:
+        """Return the representation for a number (a multiple of the identity, 1 for None) or a (d, d) array."""
+        theta, d = 1.0 if theta is None else theta, self._n_weights
+        if np.ndim(theta) == 0:
+            check_nonnegative(name, theta)
+        return check_psd(theta, name, d) if np.ndim(theta) else float(theta) * np.eye(d)
+
+    def _prior(
+        self, conditioning: Conditioning, feature_map: FeatureMap | None = None
+    ) -> RepresentationPrior:
+        """Return the prior with this conditioning function."""
+        return RepresentationPrior(
+            scaling=Scaling.raw(self.n_features_in_, self.fit_intercept),
+            conditioning=conditioning,
+            feature_map=feature_map,
+            loss=self.loss_,
+            inner=self.inner,
+            tol=self.tol,
+            max_iter=self.max_iter,
+        )
+
+    def summary(self) -> Summary:
+        """Summarise the learned function: selected step sizes, rank and spectrum of τ, and errors on held-out tasks."""
+        check_is_fitted(self, "prior_")
+        return summarise_paper_learner(self)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class IndependentLearner(PaperLearner):
+    """Learner that fits each task separately with a given representation; τ = I is independent task learning (ITL).
+
+    Parameters
+    ----------
+    tau : float, array (d, d) or callable, optional
+        The representation: a number is a multiple of the identity; the default is 1.  A callable gets the side
+        information s of a task, as for `feature_maps.CallableMap`, and returns τ(s), a positive semidefinite (d, d) array.
+        Use it to evaluate an oracle (`tailored.paper.theory.oracle_representation`) or a representation of your own.
+    loss, inner, fit_intercept, tol, max_iter, n_jobs
+        See `ConditionalLearner`.
+    random_state : int, RandomState or None, default=0
+        Seed for the support and query rows of `score` and `task_errors`.
+    """
+
+    tau: Any = None
+
+    @classmethod
+    def paper(cls, **overrides: Any) -> Self:
+        """Return a learner with the settings of the paper's experiments.
+
+        τ = I, absolute loss, the one-pass inner algorithm, no intercept.  Arguments of this method replace these settings.
+        """
+        return cls(**{**_PAPER, **overrides})
+
+    def fit(
+        self,
+        X: RowsLike,
+        y: ValuesLike = None,
+        *,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
+    ) -> Self:
+        """Fit a model to each of the tasks, independently of the other tasks."""
+        with self._all_or_nothing(reset=True):
+            self._check_within()
+            tasks = read(self, X, y, groups, side_info, reset=True)
+            d = self._n_weights
+            if callable(self.tau):
+                given = Given.constant(np.zeros((d, d)))
+                prior = self._prior(given, GivenMap(self.tau, d).fit(tasks))
+            else:
+                prior = self._prior(Conditioning.constant(self._constant(self.tau, "tau")))
+            self.prior_ = replace(prior, feature_range=self._feature_range(tasks.X))
+            self.n_iter_ = 1
+            self._remember(tasks)
+        return self
+
+
+@dataclass(frozen=True)
+class Stream:
+    """State of a stream of tasks, from which `partial_fit` continues."""
+
+    pool: HeldOutPool | None  # None if the step size is given
+    feature_map: FeatureMap | None = None  # fitted to the tasks of the first call
+    state: tuple[Trajectory, ...] | None = None  # state of the solver
+    n_tasks: int = 0
+    n_train: int = 0
+    squared_phi: float = 0.0  # running sum of ‖φ‖²
+    phi_products: Array | float = 0.0  # running sum of φφᵀ, (k, k)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SurrogateLearner(PaperLearner):
+    """Base of the learners that minimise the surrogate; without a feature map, H = 0."""
+
+    solver: ProjectedSGD | None = None
+    initial_representation: Any = None
+    lipschitz: float | None = None
+    tune_scale: bool = True
+    validation_fraction: float = 0.2
+    support: float = 0.5
+    progress: bool = False
+    step_size_: StepSizes = field(init=False)
+    held_out_errors_: dict[str, float] = field(init=False)
+    feature_moment_: Array = field(init=False)  # mean of φφᵀ over the training tasks, (k, k)
+    n_tasks_seen_: int = field(init=False)
+    _stream: Stream = field(init=False)
+    unsaved = ("_stream",)  # model files do not contain it, because it has rows of held-out tasks
+
+    def fit(
+        self,
+        X: RowsLike,
+        y: ValuesLike = None,
+        *,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
+        validation: HeldOut | None = None,
+    ) -> Self:
+        """Learn from many tasks, one step per task in the given order.
+
+        Parameters
+        ----------
+        X : TaskSet, or array (n, d) with ``y`` and ``groups``
+            The training tasks.
+        y, groups, side_info
+            See `TaskSet`; without ``groups`` all rows are one task.
+        validation : TaskSet or pair of TaskSets, optional
+            Tasks on which the step size is selected; by default some of the training tasks are held
+            out.  A pair has the support rows and the query rows of the same tasks; otherwise they
+            are drawn, see ``support``.
+        """
+        with self._all_or_nothing(reset=True):
+            self._learn((X, y, groups, side_info), validation, whole=True)
+            del self._stream
+        return self
+
+    def partial_fit(
+        self,
+        X: RowsLike,
+        y: ValuesLike = None,
+        *,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
+        validation: HeldOut | None = None,
+    ) -> Self:
+        """Continue with more tasks of a stream; a call that fails does not change the learner.
+
+        The learned function is bitwise independent of how the stream is split into calls, except
+        that feature maps with fitted parameters are fitted to the tasks of the first call.  It
+        differs from `fit` in the scale of φ: `fit` uses the root mean square over all tasks, and
+        `partial_fit` the root mean square over the tasks so far.
+        """
+        fresh = not hasattr(self, "_stream")
+        if fresh and hasattr(self, "prior_"):
+            raise ValueError(
+                "partial_fit: continues earlier calls of partial_fit only, and this learner was "
+                "fitted by fit or loaded from a file. Use partial_fit from the first task, and "
+                "pickle the learner to continue later."
+            )
+        with self._all_or_nothing(reset=fresh):
+            self._learn((X, y, groups, side_info), validation, whole=False)
+        return self
+
+    def set_params(self, **params: Any) -> Self:
+        """Set arguments; ``solver__step`` sets an argument of the solver."""
+        with restored_on_failure(self):
+            if any(name.startswith("solver__") for name in params):
+                # Use a copy, so that an invalid name does not change the solver.
+                self.solver = params["solver"] = clone(
+                    params.get("solver", self.solver) or ProjectedSGD()
+                )
+            super().set_params(**params)
+        return self
+
+    def _learn(self, data: Data, validation: HeldOut | None, *, whole: bool) -> None:
+        """Learn from the next tasks of a stream; ``whole`` if these are all of them."""
+        solver, is_new = self._check_parameters(), not hasattr(self, "_stream")
+        tasks = read(self, *data, reset=is_new)
+        if is_new:
+            empty = HeldOutPool(self.validation_fraction, self.support, self._seed())
+            stream = Stream(empty if solver.needs_held_out else None)
+        else:
+            stream = self._stream
+        pool, train = self._hold_out(stream, tasks, validation)
+        feature_map = stream.feature_map
+        if feature_map is None and self.feature_map is not None:
+            # Fit on the training tasks only, because the map must not use the held-out tasks.
+            unfitted = get_feature_map(self.feature_map, has_side_info=train.side_info is not None)
+            feature_map = unfitted.fit(train)
+        stream = replace(
+            stream, pool=pool, feature_map=feature_map, n_tasks=stream.n_tasks + len(tasks)
+        )
+        stream, batch = self._batch(stream, train, whole)
+        C0 = self._constant(self.initial_representation, "initial_representation")
+        tau = Conditioning.constant(C0, batch.phis.shape[1])
+        with progress_bar("Learning from tasks", len(batch), enabled=self.progress) as tick:
+            problem = Problem(
+                self._prior(tau, feature_map),
+                self._surrogate(train, whole),
+                batch,
+                None if pool is None else self._held_out(feature_map, *pool.tasks()),
+                rank=self.rank,
+                tune_scale=bool(self.tune_scale),
+                n_jobs=self.n_jobs,
+                tick=tick,
+            )
+            solution = solver.solve(problem, stream.state)
+        self._stream = replace(stream, state=solution.state)
+        self.prior_ = replace(solution.prior, feature_range=self._feature_range(tasks.X))
+        self.search_results_, self.validation_error_ = solution.history, solution.error
+        self.scale_, self.n_iter_ = solution.scale, solution.n_iter
+        self.step_size_, self.held_out_errors_ = solution.steps, solution.errors
+        self.n_tasks_seen_ = stream.n_tasks
+        self.feature_moment_ = np.asarray(stream.phi_products / max(stream.n_train, 1))
+        self._remember(tasks)
+        if whole:
+            if pool is not None and not pool.held_out:
+                reason = "too few tasks to hold one out, so the step size is selected on training"
+                advice = "Pass more tasks, validation=, or solver=ProjectedSGD(step=0.1)"
+                warn(f"fit: {reason} tasks. {advice}")
+            self._warn(tasks, solution)
+
+    def _warn(self, tasks: TaskSet, solution: Solution) -> None:
+        """Warn about side information that is not used, and about a poor result of the search."""
+        feature_map = self.feature_map_
+        if feature_map is not None and not self.conditioning_.depends_on_task:
+            was_tried = any(row["step_H"] > 0 for row in solution.history)
+            lowered = "no step size of H lowered the error on the held-out tasks"
+            warn(
+                "feature_map: the learned function is constant, τ(s) = C for every task "
+                f"({lowered if was_tried else 'H = 0'}). The side information is not used: try "
+                "other features, more tasks, or other step sizes",
+                ConstantRepresentationWarning,
+            )
+        ignored = feature_map is not None and not feature_map.needs_side_info
+        if ignored and tasks.side_info is not None:
+            warn(
+                f"fit: the side information is not used, because feature_map={self.feature_map!r} "
+                "reads the rows of a task only. Use feature_map='vector', or a function of it"
+            )
+        tried = sorted({row["step_C"] for row in solution.history})
+        if len(tried) > 2 and solution.steps.C in (tried[0], tried[-1]):
+            extreme = "smallest" if tried[0] == solution.steps.C else "largest"
+            warn(
+                f"fit: the selected step size {solution.steps.C:g} is the {extreme} that was tried. "
+                "Scale the columns and the target to a standard deviation of about 1, or try other "
+                "step_sizes in solver=ProjectedSGD(step_sizes=...)"
+            )
+        independent = solution.errors.get("independent", np.inf)
+        if solution.error is not None and independent < solution.error:
+            warn(
+                f"fit: on the held-out tasks, independent learning (θ = C₀) has the error "
+                f"{independent:.3g}, and this learner {solution.error:.3g}. Scale the columns and "
+                "the target to a standard deviation of about 1, or use EmpiricalBayesLearner",
+                UnhelpfulWarning,
+            )
+
+    def _hold_out(
+        self, stream: Stream, tasks: TaskSet, validation: HeldOut | None
+    ) -> tuple[HeldOutPool | None, TaskSet]:
+        """Return the held-out tasks of the stream with those of this call, and the training tasks."""
+        pool = stream.pool
+        if pool is None and validation is not None:
+            raise ValueError(
+                "validation: with a given step, validation tasks are not used. Omit validation, or "
+                "select the step on these tasks: solver=ProjectedSGD(step='search')"
+            )
+        if pool is None:
+            return None, tasks
+        if validation is None:
+            pool, mask = pool.partition(tasks, stream.n_tasks)
+            return pool, tasks[np.flatnonzero(mask)]
+        if isinstance(validation, TaskSet):
+            return pool.add(self._read_held_out(validation)), tasks
+        is_pair = isinstance(validation, tuple | list) and len(validation) == 2
+        if not (is_pair and all(isinstance(part, TaskSet) for part in validation)):
+            raise TypeError("validation: expected a TaskSet or a pair of TaskSets (support, query)")
+        support, query = map(self._read_held_out, validation)
+        if not np.array_equal(support.labels, query.labels):
+            raise ValueError(
+                "validation: support and query must have the same tasks, in the same order"
+            )
+        return replace(pool, held_out=(*pool.held_out, (support, query))), tasks
+
+    def _features(self, feature_map: FeatureMap | None, tasks: TaskSet) -> Array:
+        if feature_map is None:
+            return np.zeros((len(tasks), 0))
+        n_side = self.conditioning_.n_side if hasattr(self, "prior_") else None
+        return check_features(feature_map.transform(tasks), tasks, n_side)
+
+    def _batch(self, stream: Stream, train: TaskSet, whole: bool) -> tuple[Stream, StreamBatch]:
+        """Return the stream after the training tasks, and these tasks in the form that solvers use."""
+        phis = self._features(stream.feature_map, train)
+        # cumsum adds the terms one by one, so that the sums do not depend on how the stream is split
+        sums = np.cumsum(np.concatenate([[stream.squared_phi], np.einsum("ij,ij->i", phis, phis)]))
+        squared_scale = sums[1:] / (stream.n_train + np.arange(1, len(phis) + 1))
+        stream = replace(
+            stream,
+            squared_phi=float(sums[-1]),
+            phi_products=stream.phi_products + phis.T @ phis,
+            n_train=stream.n_train + len(phis),
+        )
+        if not self.scale_features:
+            squared_scale = np.ones(len(train))
+        elif whole and len(train):
+            squared_scale = np.full(len(train), squared_scale[-1])
+        return stream, StreamBatch(self._rows(train), phis, squared_scale)
+
+    def _held_out(
+        self, feature_map: FeatureMap | None, support: TaskSet, query: TaskSet
+    ) -> HeldOutTasks:
+        return HeldOutTasks(
+            self._rows(support), self._rows(query), self._features(feature_map, support)
+        )
+
+    def _rows(self, tasks: TaskSet) -> Rows:
+        return Rows.of(tasks, bool(self.fit_intercept))
+
+    def _surrogate(self, train: TaskSet, whole: bool) -> Surrogate:
+        lipschitz = self.loss_.lipschitz if self.lipschitz is None else float(self.lipschitz)
+        if not np.isfinite(lipschitz):
+            if not whole:
+                advice = "pass lipschitz=, e.g. the root mean square of the targets"
+                raise ValueError(
+                    f"lipschitz: the {self.loss_.name} loss has no Lipschitz constant; {advice}"
+                )
+            # The dual solution of the squared loss has ‖α‖ ≤ ‖y‖, so this bounds the root mean square of the slopes.
+            lipschitz = float(np.sqrt(train.y @ train.y / max(len(train.y), 1)))
+        return Surrogate(self.loss_, lipschitz, self.inner, self.tol, self.max_iter)
+
+    def _check_parameters(self) -> ProjectedSGD:
+        self._check_within()
+        check_fraction("validation_fraction", self.validation_fraction)
+        check_fraction("support", self.support)
+        if self.rank is not None:
+            check_int("rank", self.rank)
+        if self.lipschitz is not None:
+            check_positive("lipschitz", self.lipschitz)
+        solver = ProjectedSGD() if self.solver is None else self.solver
+        if not isinstance(solver, ProjectedSGD):
+            raise TypeError(f"solver: expected None or a ProjectedSGD, got {type(solver).__name__}")
+        solver.check()
+        return solver
+
+
+@dataclass(eq=False, repr=False)
+class ConditionalLearner(SurrogateLearner):
+    """Algorithm 1 of the paper: learn a representation τ(s) of each task as a function of its side information s.
+
+    It learns ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C``, φ = Φ(s), by projected SGD on the paper's convex surrogate: one step per task,
+    and the average of the iterates.  `representation` returns τ(s); ``H_`` and ``C_`` are the learned arrays.
+    `ConditionalLearner.paper` has the settings of the paper's experiments.  `EmpiricalBayesLearner` is recommended for
+    prediction; it learns the same kind of function by another method.
+
+    Defaults that differ from the paper: the inner algorithm is exact, not one pass, because its errors are lower.  There
+    is an intercept.  φ is scaled, because the effect of a step of H on τ is proportional to ‖φ‖⁴.  H has a
+    step of its own, a multiple of that of C which may be 0.  A multiple of τ is tuned, because the surrogate is an upper
+    bound whose minimiser is too small.  H has at most 32 directions, which bounds memory and time.
+
+    Parameters
+    ----------
+    feature_map : str, callable, transformer or FeatureMap, default="auto"
+        Φ.  "mean", "ridge" and "angle" read the task's own rows.  "vector" reads its side information.  "auto" is
+        "vector" if there is side information and "ridge" otherwise.  A callable gets the side information of a task, or
+        the task itself if it has none, and returns φ (k,).
+    loss : str or Loss, default="absolute"
+        Loss of the within-task problem and of the errors on held-out tasks.  "logistic" and "hinge" take
+        any two labels; predictions are decision values.  For probabilities, use `EmpiricalBayesClassifier`.
+    inner : {"exact", "online"}, default="exact"
+        Within-task algorithm: the exact minimiser with a duality-gap certificate, or the paper's one-pass variant.
+    rank : int or None, default=32
+        Maximum number of directions of H that are kept; None keeps all of them (exact, slower).
+    fit_intercept : bool, default=True
+        Append a constant column, so that the prior of the intercept is learned like that of the weights.
+    solver : ProjectedSGD, optional
+        Step sizes of Algorithm 1, e.g. ``ProjectedSGD(step=0.1)``; by default they are selected on held-out tasks.
+    initial_representation : float or array (d, d), optional
+        C₀; by default the identity.  H₀ is zero.
+    lipschitz : float, optional
+        L in the surrogate; by default the Lipschitz constant of the loss.  For the squared loss, which has none, `fit` uses
+        the root mean square of the targets, and `partial_fit` requires this argument.
+    scale_features : bool, default=True
+        Scale φ to unit root-mean-square norm over the training tasks (in a stream: over the tasks so far).
+    tune_scale : bool, default=True
+        Select a scalar multiple of τ on the held-out tasks, if there are any.  The surrogate is an upper bound on the
+        risk, and the scale of τ that minimises it is too small.
+    validation_fraction : float, default=0.2
+        Fraction of the tasks that is held out, at most 300 tasks.  H, C and Φ are learned from the other tasks only.
+        With a given step, no task is held out.
+    support : float, default=0.5
+        Fraction of the rows of a held-out task that are support rows.
+    tol, max_iter
+        Tolerance and maximum number of iterations of the within-task solver; see `TaskRegressor`.
+    n_jobs, progress
+        See `EmpiricalBayesLearner`.
+    random_state : int, RandomState or None, default=0
+        Seed for the held-out tasks and rows.
+
+    Attributes
+    ----------
+    H_, C_ : arrays (dk, dk) and (d, d)
+        The learned parameters, for unscaled φ.
+    prior_ : RepresentationPrior
+        The learned prior.  ``conditioning_`` (H, C), ``feature_map_`` and ``calibration_`` are
+        views of it.
+    scale_ : float
+        The selected multiple of τ, already applied in ``H_`` and ``C_``.
+    step_size_ : StepSizes
+        The selected step sizes.
+    search_results_ : list of dict
+        Error on the held-out tasks of every candidate: step sizes and multiple of τ.
+    validation_error_ : float or None
+        The smallest error in ``search_results_``; None if the step was given.
+    held_out_errors_ : dict
+        Errors on the held-out tasks of "independent" (θ = C₀), "unconditional" (H = 0, the best step) and, for this
+        class, "conditional" learning; empty if the step was given.
+    """
+
+    feature_map: object = "auto"
+    _: KW_ONLY
+    rank: int | None = 32
+    scale_features: bool = True
+
+    @classmethod
+    def paper(cls, **overrides: Any) -> Self:
+        """Return a learner with the settings of the paper's experiments: Algorithm 1 with mean embeddings.
+
+        Absolute loss, the one-pass inner algorithm (Eq. 4), C₀ = I, H₀ = 0.  There is no intercept, so rows of
+        zeros are predicted 0.  If the only column is categorical, these are the rows of its reference category:
+        pass ``fit_intercept=True``, or add a constant column.  C and H share a step size, searched over the
+        paper's 14 values.  H keeps every direction, φ is not scaled, and τ is not rescaled.  The gradient is
+        the dual form (Eq. 108), and Eq. 4 returns the mean of w_2 to w_{n+1}; docs/paper.md lists the
+        differences from the text.  Arguments of this method replace these settings: ``feature_map="ridge"`` for
+        Lenk, "angle" for Jester, and ``inner="exact"`` for the minimiser that Algorithm 1 prints (Eq. 2).
+        """
+        solver = ProjectedSGD(step_sizes=PAPER_STEP_SIZES, step_ratios=(1.0,))
+        settings = {**_PAPER_LEARNS, "feature_map": "mean", "solver": solver}
+        return cls(**{**settings, "rank": None, "scale_features": False, **overrides})
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class UnconditionalLearner(SurrogateLearner):
+    """Unconditional meta-learning: one representation θ = C for all tasks, which is `ConditionalLearner` with H = 0.
+
+    Parameters
+    ----------
+    loss, inner, fit_intercept, solver, initial_representation, lipschitz, tune_scale, \
+validation_fraction, support, tol, max_iter, n_jobs, progress, random_state
+        See `ConditionalLearner`.
+    """
+
+    @classmethod
+    def paper(cls, **overrides: Any) -> Self:
+        """Return a learner with the settings of the paper's experiments; see `ConditionalLearner.paper`."""
+        return cls(
+            **{**_PAPER_LEARNS, "solver": ProjectedSGD(step_sizes=PAPER_STEP_SIZES), **overrides}
+        )

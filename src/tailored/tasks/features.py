@@ -1,0 +1,197 @@
+"""Features of tasks: their base class, and `SideVector`, the side information as numbers."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._utils.records import Stored
+from .._utils.validation import is_missing, name_some, warn
+from ..exceptions import UnknownCategoryWarning
+from .rows import Array
+from .task_set import TaskSet
+
+
+class FeatureMap(Stored, ABC):
+    """Base class of the feature maps; ``fit`` reads training tasks, and ``transform`` returns features (T, k)."""
+
+    #: Whether the map needs the task's rows.
+    needs_rows: ClassVar[bool] = True
+    #: Whether the map needs the task's side information.
+    needs_side_info: ClassVar[bool] = False
+
+    def fit(self, tasks: TaskSet) -> FeatureMap:
+        """Learn parameters from the tasks; most maps have none."""
+        return self
+
+    @abstractmethod
+    def transform(self, tasks: TaskSet) -> Array:
+        """Return the features of every task, (T, k)."""
+
+    def __repr__(self) -> str:
+        """Return the class name and the constructor arguments."""
+        names = [name for name in inspect.signature(type(self)).parameters if hasattr(self, name)]
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+
+    def _not_fitted(self) -> ValueError:
+        return ValueError(
+            f"feature_map: this {type(self).__name__} is not fitted; call fit(tasks) first"
+        )
+
+
+class SideVector(FeatureMap):
+    """The side information itself: numbers, missing-value indicators, and indicators of categories, in this order.
+
+    Observed values of a numeric table are not changed.  If a table also has categorical columns, these are one-hot encoded (an unknown
+    category gives zeros) and the numeric columns are standardised, so that all have comparable scales.
+
+    A missing number is replaced by the mean of the column in training.  A column with missing numbers in training also
+    gets a missing-value indicator.  A missing category is encoded as a separate category if categories were missing in
+    training, and as zeros otherwise.
+    """
+
+    needs_rows, needs_side_info = False, True
+    #: The categories of each column, with None for missing values; None instead of the list for a numeric column.
+    categories: list[list[Any] | None] | None = None
+    #: Means, shifts and scales of the numeric columns, (3, m).
+    numbers: Array | None = None
+    #: Positions of the numeric columns with a missing-value indicator.
+    indicated: tuple[int, ...] = ()
+
+    def fit(self, tasks: TaskSet) -> SideVector:
+        table = side_table(tasks)
+        for j, column in enumerate(table.T):
+            if len(column) and all(is_missing(value) for value in column):
+                name = repr(tasks.side_names[j]) if tasks.side_names else str(j)
+                raise ValueError(
+                    f"side_info: column {name} has no value in any task; drop the column"
+                )
+        mixed = table.dtype == object
+        self.categories = [_categories(column) if mixed else None for column in table.T]
+        values = table[:, self._numeric].astype(float)
+        means = np.nanmean(values, axis=0) if values.size else np.zeros(values.shape[1])
+        shifts, scales = np.zeros_like(means), np.ones_like(means)
+        if mixed:
+            deviations = np.array([np.std(column[~np.isnan(column)]) for column in values.T])
+            shifts, scales = means, np.where(deviations > 0.0, deviations, 1.0)
+        self.numbers = np.array([means, shifts, scales])
+        missing = np.isnan(values).any(axis=0)
+        self.indicated = tuple(np.array(self._numeric, dtype=int)[missing].tolist())
+        return self
+
+    def transform(self, tasks: TaskSet) -> Array:
+        return self._encode(tasks)[0]
+
+    def known(self, tasks: TaskSet) -> NDArray[np.bool_]:
+        """Return whether each feature of each task is observed, not imputed, (T, k)."""
+        return self._encode(tasks)[1]
+
+    @property
+    def _numeric(self) -> list[int]:
+        return [j for j, values in enumerate(self.categories or ()) if values is None]
+
+    @property
+    def _categorical(self) -> list[tuple[int, list[Any]]]:
+        return [(j, values) for j, values in enumerate(self.categories or ()) if values is not None]
+
+    @property
+    def origins(self) -> list[int]:
+        """The table column that each feature comes from."""
+        return [
+            *self._numeric,
+            *self.indicated,
+            *(j for j, values in self._categorical for _ in values),
+        ]
+
+    def contrasts(self) -> list[tuple[int, str, dict[int, float]]]:
+        """Return (column, category, feature changes) for a unit of each number, each missing-value indicator, and each category against the first."""
+        assert self.numbers is not None
+        scales = self.numbers[2].tolist()
+        found = [(j, "", {f: 1.0 / scales[f]}) for f, j in enumerate(self._numeric)]
+        found += [(j, "missing", {f: 1.0}) for f, j in enumerate(self.indicated, len(found))]
+        first = len(found)
+        for j, values in self._categorical:
+            names = ["missing" if value is None else str(value) for value in values]
+            found += [(j, name, {first + i: 1.0, first: -1.0}) for i, name in enumerate(names) if i]
+            first += len(values)
+        return found
+
+    def _encode(self, tasks: TaskSet) -> tuple[Array, NDArray[np.bool_]]:
+        """Return the features, and a mask of the observed ones."""
+        if self.categories is None or self.numbers is None:
+            raise self._not_fitted()
+        table = side_table(tasks)
+        if table.shape[1] != len(self.categories):
+            raise ValueError(
+                f"side_info: expected {len(self.categories)} columns as in fit, got {table.shape[1]}"
+            )
+        means, shifts, scales = self.numbers
+        values = _as_numbers(table[:, self._numeric])
+        missing = np.isnan(values)
+        features = [(np.where(missing, means, values) - shifts) / scales]
+        features.append(missing[:, np.searchsorted(self._numeric, self.indicated)].astype(float))
+        for j, categories in self._categorical:
+            name = repr(tasks.side_names[j]) if tasks.side_names else str(j)
+            features.append(_one_hot(table[:, j], categories, name))
+        encoded = np.hstack(features)
+        known = np.ones(encoded.shape, dtype=bool)
+        known[:, : len(means)] = ~missing
+        return encoded, known
+
+
+def _categories(column: NDArray[Any]) -> list[Any] | None:
+    """Return the categories of a column of a table with objects; None if it is numeric."""
+    known = [value for value in column if not is_missing(value)]
+    if all(isinstance(v, int | float | np.number) and not isinstance(v, bool) for v in known):
+        return None
+    categories = sorted(set(known), key=lambda value: (str(type(value)), value))
+    return [*categories, None] if len(known) < len(column) else categories
+
+
+def _as_numbers(columns: NDArray[Any]) -> Array:
+    """Convert columns that were numeric in fit to floats; raise ValueError if they contain text."""
+    try:
+        if columns.dtype == object and any(isinstance(value, str) for value in columns.ravel()):
+            raise ValueError("text")
+        return columns.astype(float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "side_info: a column was numeric in fit and contains text now; give the same columns as in fit"
+        ) from error
+
+
+def _one_hot(column: NDArray[Any], categories: list[Any], name: str) -> Array:
+    """Return the indicators of the categories of a column; warn about unknown categories."""
+    positions = {value: j for j, value in enumerate(categories)}
+    out, unknown = np.zeros((len(column), len(positions))), dict[Any, None]()
+    for t, value in enumerate(column):
+        missing = is_missing(value)
+        j = positions.get(None if missing else value)
+        if j is not None:
+            out[t, j] = 1.0
+        elif not missing:
+            unknown[value] = None
+    if unknown:
+        treatment = (
+            "none of these, with zero indicators" if None in positions else "a missing value"
+        )
+        warn(
+            f"side_info: column {name}: {name_some(unknown, 3)} did not appear in training, "
+            f"which had {name_some([v for v in positions if v is not None], 3)}. Such values are treated as {treatment}.",
+            UnknownCategoryWarning,
+        )
+    return out
+
+
+def side_table(tasks: TaskSet) -> NDArray[Any]:
+    """Return the table of side information; raise ValueError if there is none."""
+    if tasks.side_info is None:
+        raise ValueError(
+            "side_info: this feature map needs side information, but none was given; "
+            "pass side_info=, or select a feature map of the task's own rows such as feature_map='mean'"
+        )
+    return tasks.side_info

@@ -1,0 +1,167 @@
+"""τ(s) against the Kronecker product of the paper, and the projection onto the cone."""
+
+from __future__ import annotations
+
+import pickle
+from copy import deepcopy
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import reference as ref
+from representations import (
+    MANY,
+    close,
+    from_tensor,
+    learned,
+    random_gradient,
+    random_pair,
+    random_psd,
+    shapes,
+)
+from tailored.paper.factored import Factored
+from tailored.paper.representation import Conditioning, Given, project_psd
+
+# --- values -------------------------------------------------------------------------------------------------
+
+
+@shapes
+@pytest.mark.parametrize("p", [1, 3, 40])
+def test_evaluation_is_the_kronecker_product_of_the_paper(d, k, p):
+    rng = np.random.default_rng([d, k, p])
+    M, C = random_pair(rng, d, k, p)
+    H = ref.H_from_tensor(M)
+    phis = np.vstack([rng.normal(size=(4, k)), np.zeros((1, k))])
+    conditioning = learned(M, C)
+    assert (conditioning.n_features, conditioning.n_side) == (d, k)
+    expected = np.array([ref.tau(H, C, phi) for phi in phis])
+    close(conditioning.evaluate(phis), expected, 1e-12)
+    close(conditioning.evaluate(np.tile(phis, (20, 1))), np.tile(expected, (20, 1, 1)), 1e-12)
+    assert conditioning.evaluate(phis[:0]).shape == (0, d, d)
+    close(conditioning.mean(phis.T @ phis / 5), expected.mean(axis=0), 1e-12)
+    for phi, tau in zip(phis, expected, strict=True):
+        close(ref.tau_from_tensor(M, C, phi), tau, 1e-12)
+        close(conditioning(phi), tau, 1e-12)
+        for iterate in (from_tensor(M, C), from_tensor(M, C, MANY)):
+            close(iterate(phi), tau, 1e-12)
+
+
+@shapes
+def test_constant_is_C_whatever_the_side_information(d, k):
+    rng = np.random.default_rng([d, k])
+    C, phis = random_psd(rng, d), rng.normal(size=(3, k))
+    conditioning = Conditioning.constant(C, k)
+    assert not conditioning.depends_on_task
+    np.testing.assert_array_equal(conditioning.evaluate(phis), np.array([C] * 3))
+    assert conditioning.evaluate(phis[:0]).shape == (0, d, d)
+    np.testing.assert_array_equal(conditioning.H, np.zeros((d * k, d * k)))
+    for phi in phis:
+        np.testing.assert_array_equal(conditioning(phi), C)
+        for rank in (None, 2):
+            np.testing.assert_array_equal(Factored(C, k, rank)(phi), C)
+
+
+def test_constant_without_side_information_has_an_empty_H():
+    C = random_psd(np.random.default_rng(0), 3)
+    constant = Conditioning.constant(C)
+    np.testing.assert_array_equal(constant.evaluate(np.zeros((2, 0))), np.array([C, C]))
+    np.testing.assert_array_equal(Factored(C, 0)(np.zeros(0)), C)
+    assert constant.H.shape == (0, 0)
+
+
+@shapes
+@pytest.mark.parametrize("p", [1, 2, 40])
+def test_matrix_of_a_tensor(d, k, p):
+    """Eqs. 84 to 87: H = AᵀA with A(:, (i−1)k + h) = M(:, i, h)."""
+    M, C = random_pair(np.random.default_rng([d, k, p]), d, k, p)
+    A = np.column_stack([M[:, i, h] for i in range(d) for h in range(k)])
+    close(learned(M, C).H, A.T @ A, 1e-12)
+    assert learned(M, C).depends_on_task
+    for iterate in (from_tensor(M, C), from_tensor(M, C, MANY)):
+        close(iterate.dense_H(), A.T @ A, 1e-12)
+
+
+@shapes
+def test_trace_of_tau_is_at_most_that_of_H_times_the_squared_norm_of_phi(d, k):
+    """Eq. 88, with C added on the left: an equality if every direction of H is one of φ."""
+    rng = np.random.default_rng([d, k, 6])
+    M, C = random_pair(rng, d, k, 4)
+    phi = rng.normal(size=k)
+    aligned = np.einsum("qi,h->qih", rng.normal(size=(4, d)), phi)
+    for tensor, sharp in ((M, False), (aligned, True)):
+        conditioning = learned(tensor, C)
+        value = np.trace(conditioning(phi)) - np.trace(C)
+        bound = np.trace(conditioning.H) * (phi @ phi)
+        assert value <= bound * (1 + 1e-12)
+        assert (value > bound * (1 - 1e-12)) == (sharp or k == 1)
+
+
+@shapes
+def test_directions_of_phi_are_orthogonal_and_of_equal_length(d, k):
+    """Prop. 11: Σ v_i v_iᵀ, a step of H along −I, has the norm ‖φ‖², for v_i = vec(φ e_iᵀ) = (I ⊗ φ) e_i."""
+    phi = np.random.default_rng([d, k, 7]).normal(size=k)
+    V = np.column_stack([np.outer(phi, e).flatten(order="F") for e in np.eye(d)])
+    close(V, ref.lift(d, phi), 1e-15)
+    close(V.T @ V, phi @ phi * np.eye(d), 1e-12)
+    conditioning = Factored(np.eye(d), k)
+    conditioning.step(-np.eye(d), phi, 0.0, 1.0)
+    close(conditioning.dense_H(), V @ V.T, 1e-12)
+    assert np.linalg.norm(conditioning.dense_H(), 2) == pytest.approx(phi @ phi, rel=1e-12)
+
+
+def test_a_given_tau_is_read_row_by_row():
+    given = Given.constant(np.zeros((2, 2)))
+    phis = np.array([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]])
+    assert (given.n_features, given.n_side) == (2, 4)
+    np.testing.assert_array_equal(given.evaluate(phis), [[[1, 2], [3, 4]], [[5, 6], [7, 8]]])
+    np.testing.assert_array_equal(given(phis[1]), [[5, 6], [7, 8]])
+
+
+@shapes
+def test_scale_state_and_copies(d, k):
+    rng = np.random.default_rng([d, k])
+    M, C = random_pair(rng, d, k, 3)
+    H, gradient, phi = (
+        ref.H_from_tensor(M),
+        random_gradient(rng, d, lipschitz=0.1),
+        rng.normal(size=k),
+    )
+    arguments = [a.copy() for a in (M, C, H, gradient, phi)]
+    for conditioning in (learned(M, C), Conditioning.constant(C, k)):
+        for factor in (0.0, 0.3, 16.0):
+            scaled = conditioning.scale(factor)
+            close(scaled(phi), factor * conditioning(phi), 1e-13)
+            close(scaled.H, factor * conditioning.H, 1e-13)
+        again = pickle.loads(pickle.dumps(conditioning))
+        np.testing.assert_array_equal(again(phi), conditioning(phi))
+    for iterate in (from_tensor(M, C), from_tensor(M, C, 2), Factored(C, k)):
+        # neither a copy nor the original follows the other, and no argument is written to
+        for moved, still in ((deepcopy(iterate), iterate), (iterate, deepcopy(iterate))):
+            before = still.dense_H().copy(), still.C.copy()
+            moved.step(gradient, phi, 0.2, 0.5)
+            np.testing.assert_array_equal(still.dense_H(), before[0])
+            np.testing.assert_array_equal(still.C, before[1])
+            assert np.abs(moved.C - before[1]).max() > 1e-4
+        for argument, value in zip((M, C, H, gradient, phi), arguments, strict=True):
+            np.testing.assert_array_equal(argument, value)
+
+
+# --- the cone -----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    size=st.integers(1, 9),
+    seed=st.integers(0, 2**32 - 1),
+    shift=st.floats(-3, 3),
+    scale=st.floats(-12, 12),
+)
+def test_projection_is_the_nearest_positive_semidefinite_matrix(size, seed, shift, scale):
+    matrix = np.random.default_rng(seed).normal(size=(size, size)) + shift * np.eye(size)
+    matrix *= 10.0**scale
+    expected = ref.project_psd(matrix)
+    projected = project_psd(matrix)
+    assert np.abs(projected - expected).max() <= 1e-12 * np.abs(matrix).max()
+    np.testing.assert_array_equal(projected, projected.T)

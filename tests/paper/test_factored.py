@@ -1,0 +1,384 @@
+"""Projected steps of H = E P Eᵀ against those of the paper: with every direction, with a limited rank, and their averages."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import reference as ref
+from representations import (
+    MANY,
+    SHAPES,
+    close,
+    from_tensor,
+    random_gradient,
+    random_psd,
+    reference_step,
+    shapes,
+    step_size,
+)
+from tailored.paper.algorithm_1 import RunningMean, pivoted_root
+from tailored.paper.factored import Factored, eigenpairs_below
+
+
+def orthonormal(factored, tol=1e-12):
+    np.testing.assert_allclose(factored.basis.T @ factored.basis, np.eye(len(factored.P)), atol=tol)
+
+
+# --- steps --------------------------------------------------------------------------------------------------
+
+
+def scenario(rng, k, n_steps, phis):
+    """Feature vectors for a run: new ones, nearly the same ones, or few distinct ones with zeros in between."""
+    if phis == "new":
+        return rng.normal(size=(n_steps, k))
+    if phis == "nearly repeated, then new":
+        # directions that are hardly outside the range must not spoil those that come after them
+        spread = np.where(np.arange(n_steps) < 2 * n_steps // 3, 1e-6, 1.0)
+        return rng.normal(size=k) + spread[:, None] * rng.normal(size=(n_steps, k))
+    few = np.vstack([rng.normal(size=(2, k)), np.zeros((1, k))])
+    return few[rng.integers(0, 3, size=n_steps)]
+
+
+SCENARIOS = ["new", "few", "nearly repeated, then new"]
+
+
+@shapes
+@pytest.mark.parametrize("phis", SCENARIOS)
+@pytest.mark.parametrize(("step_C", "step_H"), [(0.05, 0.2), (1.0, 0.0), (0.0, 3.0)])
+def test_steps_are_those_of_the_paper(d, k, phis, step_C, step_H):
+    """60 steps: more than dk for every shape, so that the range becomes the whole space."""
+    rng = np.random.default_rng([d, k, SCENARIOS.index(phis)])
+    C0 = random_psd(rng, d)
+    H, C = np.zeros((d * k, d * k)), C0
+    exact, limited = Factored(C0, k), Factored(C0, k, MANY)
+    scale = 0.0
+    for phi in scenario(rng, k, 60, phis):
+        gradient = random_gradient(rng, d, n=3, lipschitz=0.3)
+        H, C = reference_step(H, C, gradient, phi, step_C, step_H)
+        for conditioning in (exact, limited):
+            conditioning.step(gradient, phi, step_C, step_H)
+            close(conditioning.C, C)
+        scale = max(scale, step_size(gradient, phi, step_H))
+        for conditioning in (exact, limited):
+            close(conditioning.dense_H(), H, scale=scale)
+            close(conditioning(phi), ref.tau(H, C, phi))
+            orthonormal(conditioning, 1e-9)
+
+
+def some_steps(rng, d, k, n_steps):
+    """Gradients as the surrogate gives them, of tasks with all inputs, with some (one-hot), and with none."""
+    for t in range(n_steps):
+        u, X = rng.normal(size=d), rng.normal(size=(4, d))
+        if t % 4 == 1 and d > 1:
+            u[0], X[:, 0] = 0.0, 0.0
+        gradient = -0.5 * np.outer(u, u) + 0.1 * X.T @ X
+        phi = np.zeros(k) if t == 5 else rng.normal(size=k)
+        yield (np.zeros((d, d)) if t == 9 else gradient), phi
+
+
+def change_of(exact, d, k):
+    """The last step's change of H, as a matrix, from its parts."""
+    if exact.change is None:
+        return np.zeros((d * k, d * k))
+    phi, used, moved, removed, values = exact.change
+    G = np.zeros((d, d))
+    G[np.ix_(used, used)] = moved
+    return ref.lift(d, phi) @ G @ ref.lift(d, phi).T - (removed * values) @ removed.T
+
+
+@pytest.mark.parametrize(
+    ("n_steps", "d", "k"),
+    [
+        *((n, d, k) for d, k in (*SHAPES, (3, 9)) for n in (22, 80)),
+        (22, 2, 60),
+        pytest.param(80, 2, 60, marks=pytest.mark.slow),
+    ],
+)
+def test_the_change_of_a_step_is_the_difference(n_steps, d, k):
+    rng = np.random.default_rng([d, k, n_steps])
+    exact, H, C = Factored(np.eye(d), k), np.zeros((d * k, d * k)), np.eye(d)
+    for gradient, phi in some_steps(rng, d, k, n_steps):
+        before, scale = H, max(np.abs(H).max(), step_size(gradient, phi, 0.3))
+        H, C = reference_step(H, C, gradient, phi, 0.3, 0.3)
+        exact.step(gradient, phi, 0.3, 0.3)
+        close(exact.dense_H(), H, 1e-11, scale)
+        close(before + change_of(exact, d, k), H, 1e-11, scale)
+        orthonormal(exact)
+        np.testing.assert_array_equal(exact.P, exact.P.T)
+        if exact.change is not None:
+            np.testing.assert_allclose(exact.basis.T @ exact.change.removed, 0.0, atol=1e-12)
+            assert (exact.change.values <= 1e-12 * scale * max(phi @ phi, 1.0)).all()
+    assert len(exact.P) == np.linalg.matrix_rank(H, tol=1e-10 * np.abs(H).max())
+
+
+@pytest.mark.parametrize("rank", [None, MANY])
+@pytest.mark.parametrize("spread", [1e-5, 1e-6, 1e-7])
+@pytest.mark.parametrize(("d", "k"), [(2, 20), pytest.param(4, 30, marks=pytest.mark.slow)])
+def test_the_basis_stays_orthonormal_if_features_are_nearly_the_same(d, k, spread, rank):
+    """The part of a direction outside the range may be far smaller than the direction; then new ones follow."""
+    for seed in range(3):
+        rng = np.random.default_rng([d, k, seed])
+        factored, H, C = Factored(np.eye(d), k, rank), np.zeros((d * k, d * k)), np.eye(d)
+        centre = rng.normal(size=k)
+        for t in range(80):
+            phi = centre + spread * rng.normal(size=k) if t < 60 else rng.normal(size=k)
+            gradient = random_gradient(rng, d, n=3, lipschitz=0.3)
+            H, C = reference_step(H, C, gradient, phi, 0.05, 0.5)
+            factored.step(gradient, phi, 0.05, 0.5)
+            orthonormal(factored, 1e-11)
+            close(factored.dense_H(), H, 1e-11, step_size(gradient, phi, 0.5))
+
+
+def test_the_basis_stays_orthonormal_if_directions_are_mostly_inside():
+    """With directions of norm 0.1 to 0.5 outside the range, the errors of one pass would multiply from step to step."""
+    rng = np.random.default_rng(3)
+    d, k = 4, 30
+    exact, outside = Factored(np.eye(d), k), []
+    for _ in range(100):
+        phi = rng.normal(size=k) * np.geomspace(1.0, 0.005, k)
+        inside = exact.basis.T.reshape(-1, d, k) @ phi / np.linalg.norm(phi)
+        outside.append(np.sqrt(max(0.0, 1.0 - np.linalg.norm(inside, axis=0).max() ** 2)))
+        exact.step(random_gradient(rng, d, n=3, lipschitz=0.3), phi, 0.05, 0.5)
+        orthonormal(exact, 1e-13)
+    assert sum(0.1 < norm < 0.5 for norm in outside) > 50
+
+
+@pytest.mark.parametrize("rank", [None, MANY])
+@pytest.mark.parametrize("kind", ["zero phi", "zero step", "zero gradient"])
+def test_H_does_not_change_without_a_step(kind, rank):
+    rng = np.random.default_rng(6)
+    d, k = 3, 4
+    factored = Factored(np.eye(d), k, rank)
+    for gradient, phi in some_steps(rng, d, k, 5):
+        factored.step(gradient, phi, 0.1, 0.5)
+    before, C = factored.dense_H().copy(), factored.C.copy()
+    assert (factored.change is None) == (rank is not None)
+    gradient, phi = random_gradient(rng, d), rng.normal(size=k)
+    phi = np.zeros(k) if kind == "zero phi" else phi
+    gradient = np.zeros((d, d)) if kind == "zero gradient" else gradient
+    factored.step(gradient, phi, 0.3, 0.0 if kind == "zero step" else 5.0)
+    np.testing.assert_array_equal(factored.dense_H(), before)
+    assert factored.change is None
+    close(factored.C, ref.project_psd(C - 0.3 * gradient), 1e-13)
+
+
+@pytest.mark.parametrize("rank", [None, MANY])
+def test_each_step_of_the_surrogate_adds_at_most_one_direction(rank):
+    """G has at most one negative eigenvalue; the rank does reach the number of steps."""
+    rng = np.random.default_rng(0)
+    d, k = 4, 30
+    factored = Factored(np.eye(d), k, rank)
+    for t, phi in enumerate(rng.normal(size=(20, k))):
+        factored.step(random_gradient(rng, d, lipschitz=0.05), phi, 0.1, 1.0)
+        assert factored.basis.shape[1] <= t + 1
+    assert factored.basis.shape[1] == 20
+
+
+@shapes
+@pytest.mark.parametrize("rank", [None, MANY])
+@pytest.mark.parametrize("size", [1e-25, 1.0, 1e25])
+def test_a_direction_that_is_projected_away_leaves_nothing_behind(d, k, rank, size):
+    """Rounding noise beside the largest direction is not a direction, in any units."""
+    rng = np.random.default_rng([d, k])
+    factored = Factored(np.eye(d), k, rank)
+    for phi in rng.normal(size=(5, k)):
+        factored.step(random_psd(rng, d), phi, 0.1, size)
+        assert factored.basis.shape == (d * k, 0)
+    phi, u = rng.normal(size=k), rng.normal(size=d)
+    for _ in range(2):
+        factored.step(-np.outer(u, u), phi, 0.1, size)
+        assert factored.basis.shape == (d * k, 1)
+        vector = np.kron(u, phi)
+        close(factored.dense_H(), size * np.outer(vector, vector), 1e-12)
+        factored.step(3 * np.outer(u, u) + np.eye(d), phi, 0.1, size)
+        assert factored.basis.shape == (d * k, 0)
+
+
+@shapes
+@pytest.mark.parametrize("rank", [1, 2, 5])
+def test_limited_rank_is_the_best_truncation_of_the_same_step(d, k, rank):
+    rng = np.random.default_rng([d, k, rank])
+    C = np.eye(d)
+    factored = Factored(C, k, rank)
+    for phi in rng.normal(size=(40, k)):
+        gradient = random_gradient(rng, d, lipschitz=0.2)
+        full, C = reference_step(factored.dense_H(), C, gradient, phi, 0.05, 0.7)
+        factored.step(gradient, phi, 0.05, 0.7)
+        assert factored.basis.shape[1] == len(factored.P) <= rank
+        np.testing.assert_array_equal(factored.P, np.diag(factored.P.diagonal()))
+        close(factored.dense_H(), ref.best_rank(full, rank), scale=step_size(gradient, phi, 0.7))
+        close(factored.C, C)
+
+
+def test_iterates_of_different_ranks_do_not_share_their_steps():
+    u, phi = np.eye(3), np.array([1.0, 2.0])
+    ranks = []
+    for rank in (1, 2, None):
+        factored = Factored(np.eye(3), 2, rank)
+        factored.step(-np.diag([1.0, 2.0, 3.0]) @ u, phi, 0.1, 1.0)
+        ranks.append(len(factored.P))
+    assert ranks == [1, 2, 3]
+
+
+# --- averages -----------------------------------------------------------------------------------------------
+
+
+@shapes
+@pytest.mark.parametrize("rank", [2, MANY])
+def test_the_running_average_is_truncated_after_every_term(d, k, rank):
+    """With a rank that is not reached, it is the mean of the iterates."""
+    rng = np.random.default_rng([d, k])
+    iterate, mean = Factored(random_psd(rng, d), k, rank), RunningMean(d, k, rank)
+    mean_H, mean_C = np.zeros((d * k, d * k)), np.zeros((d, d))
+    for t, phi in enumerate(rng.normal(size=(30, k))):
+        mean.add(iterate)
+        mean_H = ref.best_rank((t * mean_H + iterate.dense_H()) / (t + 1), rank)
+        mean_C = (t * mean_C + iterate.C) / (t + 1)
+        average = mean.average(iterate)
+        assert average.root.shape[1] <= rank
+        close(average.H, mean_H, 1e-10)
+        close(average.C, mean_C, 1e-12)
+        iterate.step(random_gradient(rng, d, lipschitz=0.2), phi, 0.1, 0.5)
+
+
+@shapes
+def test_the_root_of_a_matrix_has_its_rank(d, k):
+    """Rounding errors and what is in the upper triangle do not matter."""
+    rng = np.random.default_rng([d, k, 1])
+    n, rank = d * k, max(1, d * k // 2)
+    H = random_psd(rng, n, rank)
+    noisy = np.tril(H + 1e-16 * rng.normal(size=(n, n))) + np.triu(rng.normal(size=(n, n)), 1)
+    root = pivoted_root(noisy, 1e-13 * np.abs(H).max())
+    assert root.shape == (n, rank)
+    close(root @ root.T, H, 1e-12)
+    assert pivoted_root(noisy, 10.0 * np.abs(H).max()).shape == (n, 0)
+
+
+def assert_psd(matrix, noise):
+    """To 1e-10 relative to the largest entry and to ``noise``, the size of the rounding errors."""
+    np.testing.assert_allclose(
+        matrix, matrix.T, rtol=0, atol=1e-13 * max(np.abs(matrix).max(), noise)
+    )
+    values = np.linalg.eigvalsh(matrix)
+    assert values[0] >= -1e-10 * max(np.abs(values).max(), noise)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    shape=st.sampled_from(SHAPES),
+    seed=st.integers(0, 2**32 - 1),
+    steps=st.tuples(st.floats(-4, 4), st.floats(-4, 4)),
+    phi_scale=st.floats(-3, 3),
+    rank=st.sampled_from([1, 4, MANY]),
+)
+def test_every_iterate_and_every_average_is_positive_semidefinite(
+    shape, seed, steps, phi_scale, rank
+):
+    d, k = shape
+    rng = np.random.default_rng(seed)
+    C0 = random_psd(rng, d, rank=rng.integers(0, d + 1))
+    step_C, step_H = 10.0 ** steps[0], 10.0 ** steps[1]
+    exact, limited, mean = Factored(C0, k), Factored(C0, k, rank), RunningMean(d, k, rank)
+    H, C = np.zeros((d * k, d * k)), C0
+    pool = 10.0**phi_scale * rng.normal(size=(8, k))
+    moved_C, moved_H = np.abs(C0).max(), 0.0
+    for _ in range(12):
+        phi = pool[rng.integers(0, 8)]
+        gradient = random_gradient(
+            rng, d, n=int(rng.integers(1, 8)), lipschitz=rng.choice([0.05, 1.0])
+        )
+        mean.add(limited)
+        H, C = reference_step(H, C, gradient, phi, step_C, step_H)
+        for conditioning in (exact, limited):
+            conditioning.step(gradient, phi, step_C, step_H)
+        moved_C = max(moved_C, step_size(gradient, np.ones(1), step_C))
+        moved_H = max(moved_H, step_size(gradient, phi, step_H))
+        noise_C, noise_H = 1e-4 * moved_C, 1e-4 * moved_H
+        close(exact.dense_H(), H, 1e-8, scale=noise_H)
+        if rank == MANY:
+            close(limited.dense_H(), H, 1e-8, scale=noise_H)
+        average = mean.average(limited)
+        for conditioning, H_found in (
+            (exact, exact.dense_H()),
+            (limited, limited.dense_H()),
+            (average, average.H),
+        ):
+            assert_psd(conditioning.C, noise_C)
+            assert_psd(H_found, noise_H)
+            assert_psd(conditioning(phi), noise_C + noise_H * phi @ phi)
+
+
+# --- overflow -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan, 1e308])
+def test_overflow_is_an_error_that_names_the_iterate(value):
+    C, gradient = np.eye(2), -np.full((2, 2), value)
+    for conditioning in (Factored(C, 3), Factored(C, 3, 2)):
+        with np.errstate(all="ignore"), pytest.raises(OverflowError, match="C"):
+            conditioning.step(gradient, np.ones(3), 10.0, 0.0)
+    for conditioning in (Factored(C, 3), Factored(C, 3, 2)):
+        with np.errstate(all="ignore"), pytest.raises(OverflowError, match="H"):
+            conditioning.step(gradient, np.ones(3), 0.0, 10.0)
+
+
+@pytest.mark.parametrize("kind", ["exact", "exact and full", "limited", "limited and full"])
+def test_a_diverging_run_ends_in_an_overflow_error_and_never_in_nan(kind):
+    """Steps that grow a thousandfold: the result of each one is finite, or an OverflowError."""
+    rng = np.random.default_rng(0)
+    d, k = 3, 2 if kind.endswith("full") else 9
+    C, full = np.eye(d), np.eye(d * k).reshape(d * k, d, k)
+    conditioning = {
+        "exact": Factored(C, k),
+        "exact and full": from_tensor(full, C),
+        "limited": Factored(C, k, 2),
+        "limited and full": from_tensor(full, C, MANY),
+    }[kind]
+    for t in range(300):
+        gradient, step = random_gradient(rng, d, lipschitz=0.05), 10.0 ** min(3 * t, 308)
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                conditioning.step(gradient, rng.normal(size=k), step, step)
+        except OverflowError:
+            return
+        assert np.isfinite(conditioning.dense_H()).all()
+        assert np.isfinite(conditioning.C).all()
+    pytest.fail("steps up to 1e308 did not overflow")
+
+
+# --- eigenpairs ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [30, 160])
+@pytest.mark.parametrize("scale", [1e-120, 1.0, 1e120])
+@pytest.mark.parametrize("kind", ["spread", "clustered", "rank-deficient", "near zero", "zero"])
+def test_eigenpairs_below(n, kind, scale):
+    """The same eigenvalues and the same invariant subspace as eigh, below and above `SMALL`."""
+    m = 19
+    rng = np.random.default_rng(m)
+    values = np.append(-np.geomspace(1e-3, 0.1, m), np.geomspace(1e-3, 1.0, n - m))
+    if kind == "clustered":
+        values[:m] = -0.1 * (1.0 + 1e-13 * rng.normal(size=m))
+    elif kind == "rank-deficient":
+        values[m : n - 5] = 0.0
+    elif kind == "near zero":
+        values[m : n - 5] = np.geomspace(1e-13, 1e-9, n - 5 - m)
+    elif kind == "zero":
+        values[:] = 0.0
+    Q, _ = np.linalg.qr(rng.normal(size=(n, n)))
+    M = scale * ((Q * values) @ Q.T)
+    M = (M + M.T) / 2
+    bound = (
+        -1e-4 * scale
+    )  # no eigenvalue is near the bound, so that the number of pairs is well defined
+    found, vectors = eigenpairs_below(np.asfortranarray(np.tril(M)), bound)
+    expected, frame = np.linalg.eigh(M)
+    below = expected <= bound
+    assert len(found) == below.sum() == (0 if kind == "zero" else m)
+    np.testing.assert_allclose(found, expected[below], rtol=0.0, atol=1e-14 * scale)
+    np.testing.assert_allclose(M @ vectors, vectors * found, rtol=0.0, atol=1e-13 * scale)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(len(found)), atol=1e-12)
+    np.testing.assert_allclose(vectors @ vectors.T, frame[:, below] @ frame[:, below].T, atol=1e-10)

@@ -1,0 +1,163 @@
+"""Means of the iterates."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import numpy as np
+import pytest
+
+import reference as ref
+from streams import LOSSES, batch_of, close, random_stream, same, start
+from studies.reproduction.curves import MeanAtTasks
+from tailored import ConditionalLearner, TaskSet, load
+from tailored.paper import ProjectedSGD
+from tailored.paper.algorithm_1 import BLOCK, ExactMean, StepSizes, run
+from tailored.paper.factored import Factored
+from tailored.paper.surrogate import Surrogate
+
+
+def surrogate_steps(rng, d, k, n_steps, phis="fresh"):
+    """Gradients of the paper's sign structure and features: few distinct ones, or a new one for every task."""
+    few = rng.normal(size=(3, k))
+    for t in range(n_steps):
+        X, alpha = rng.normal(size=(5, d)), rng.uniform(-1, 1, size=5)
+        if t % 4 == 1:
+            X[:, 0] = 0.0
+        phi = rng.normal(size=k) if phis == "fresh" else few[rng.integers(3)]
+        yield ref.surrogate_gradient(X, alpha, 0.2), (np.zeros(k) if t == 6 else phi)
+
+
+@pytest.mark.parametrize(("d", "k"), [(3, 14), (4, 2), (3, 1), (1, 5)])
+@pytest.mark.parametrize("phis", ["fresh", "few"])
+def test_exact_mean_is_the_mean_of_the_iterates(d, k, phis):
+    """For every number of steps, around the size of a block and beyond it; computing it changes nothing."""
+    rng = np.random.default_rng([d, k, len(phis)])
+    C0 = np.diag(np.arange(1.0, d + 1))
+    exact, mean, seldom = Factored(C0, k), ExactMean(d, k), ExactMean(d, k)
+    Hs, Cs = [], []
+    for gradient, phi in surrogate_steps(rng, d, k, 2 * BLOCK + 5, phis):
+        Hs.append(exact.dense_H())
+        Cs.append(exact.C.copy())
+        for one in (mean, seldom):
+            one.add(exact)
+        exact.step(gradient, phi, 0.1, 0.4)
+        for one in (mean, seldom):
+            one.follow(exact)
+        found = mean.average(exact)
+        close(found.H, np.mean(Hs, axis=0), 1e-10)
+        close(found.C, np.mean(Cs, axis=0), 1e-10)
+    np.testing.assert_array_equal(seldom.average(exact).H, mean.average(exact).H)
+    assert np.abs(Hs[-1]).max() > 1e-2
+
+
+@pytest.mark.parametrize("cut", [1, BLOCK - 1, BLOCK, BLOCK + 3])
+def test_exact_means_go_on_from_a_copy_independently(cut):
+    rng = np.random.default_rng(cut)
+    d, k = 3, 6
+
+    def go_on(exact, mean, steps, Hs):
+        for gradient, phi in steps:
+            mean.add(exact)
+            Hs.append(exact.dense_H())
+            exact.step(gradient, phi, 0.1, 0.4)
+            mean.follow(exact)
+
+    exact, mean, Hs = Factored(np.eye(d), k), ExactMean(d, k), []
+    go_on(exact, mean, surrogate_steps(rng, d, k, cut), Hs)
+    other, other_mean, other_Hs = deepcopy(exact), deepcopy(mean), list(Hs)
+    before = mean.average(exact).H.copy()
+    go_on(other, other_mean, surrogate_steps(rng, d, k, 20), other_Hs)
+    np.testing.assert_array_equal(mean.average(exact).H, before)
+    np.testing.assert_array_equal(exact.dense_H(), deepcopy(exact).dense_H())
+    go_on(exact, mean, surrogate_steps(rng, d, k, 9), Hs)
+    close(mean.average(exact).H, np.mean(Hs, axis=0), 1e-10)
+    close(other_mean.average(other).H, np.mean(other_Hs, axis=0), 1e-10)
+    assert np.abs(mean.average(exact).H - other_mean.average(other).H).max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", ["constant", "limited", "exact"])
+def test_means_at_tasks_are_those_of_direct_evaluation(kind):
+    """After every step: the mean over the iterates of τ at each of the given tasks."""
+    rng = np.random.default_rng(11)
+    d, k = 3, 5
+    C0, phis = np.diag([1.0, 2.0, 0.5]), np.vstack([rng.normal(size=(4, k)), np.zeros((1, k))])
+    kinds = {"constant": Factored(C0, 0), "limited": Factored(C0, k, 2), "exact": Factored(C0, k)}
+    iterate = kinds[kind]
+    means, taus = MeanAtTasks(phis), []
+    for gradient, phi in surrogate_steps(rng, d, k, 24):
+        means.add(iterate)
+        taus.append([iterate(phi[: iterate.n_side]) for phi in phis])
+        found = means.mean()
+        assert found.shape == ((d, d) if kind == "constant" else (5, d, d))
+        close(np.broadcast_to(found, (5, d, d)), np.mean(taus, axis=0), 1e-10)
+        iterate.step(gradient, phi[: iterate.n_side], 0.1, 0.4)
+    assert np.abs(taus[-1] - C0).max() > 1e-2
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+@pytest.mark.parametrize("features", [0, 4])
+def test_means_at_tasks_follow_a_run_that_is_gone_on_with(rank, features):
+    """A run that goes on is a copy of the old one, which must not lose what the last step did."""
+    tasks, _, _ = random_stream(np.random.default_rng(23), 20, 3, 4)
+    phis = np.random.default_rng(24).normal(size=(20, features))
+    means, taus, runs = (
+        MeanAtTasks(phis),
+        [],
+        [start(StepSizes(0.1, 0.5), np.eye(3), features, rank=rank)],
+    )
+
+    def look(trajectory):
+        means.add(trajectory.iterate)
+        taus.append([trajectory.iterate(phi) for phi in phis])
+
+    for piece in (slice(0, 7), slice(7, 12), slice(12, 20)):
+        runs = deepcopy(runs)
+        run(
+            runs,
+            batch_of(tasks[piece], phis[piece]),
+            Surrogate(LOSSES["absolute"][0], 1.0),
+            callback=look,
+        )
+        close(np.broadcast_to(means.mean(), (20, 3, 3)), np.mean(taus, axis=0), 1e-10)
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+def test_a_callback_sees_every_iterate_with_its_mean(rank):
+    """What a learning curve needs: before every step, the iterate and a mean that has taken it in."""
+    loss, _, L = LOSSES["absolute"]
+    d, k = 3, 4
+    _, phis, batch = random_stream(np.random.default_rng(19), 12, d, k)
+    means, seen = MeanAtTasks(phis), []
+
+    def look(trajectory):
+        means.add(trajectory.iterate)
+        seen.append((trajectory.n_steps, trajectory.iterate.dense_H().copy(), means.mean()))
+
+    objective = Surrogate(loss, L, inner="online")
+    whole = start(StepSizes(0.1, 0.5), np.eye(d), k, rank=rank).advance(batch, objective, look)
+    assert [n for n, _, _ in seen] == list(range(12))
+    if rank is None:
+        close(whole.average().H, np.mean([H for _, H, _ in seen], axis=0), 1e-10)
+        close(whole.average().evaluate(phis), seen[-1][2], 1e-10)
+    silent = start(StepSizes(0.1, 0.5), np.eye(d), k, rank=rank).advance(batch, objective)
+    same(whole, silent)
+
+
+def test_the_mean_of_iterates_in_large_units_can_be_saved(tmp_path):
+    """It is positive semidefinite, even if the steps are much larger than their sum."""
+    rng = np.random.default_rng(1)
+    tasks = []
+    for _ in range(6):
+        X = rng.normal(size=(4, 1)) * 1e3
+        tasks.append((X, 5.0 + X[:, 0] * rng.normal() + rng.normal(size=4)))
+    learner = ConditionalLearner("ridge", solver=ProjectedSGD(0.3), rank=None).fit(
+        TaskSet.from_tasks(tasks)
+    )
+    H = learner.H_
+    assert np.linalg.eigvalsh(H)[0] >= -1e-7 * np.abs(H).max()
+    learner.save(tmp_path / "model")
+    X, y = tasks[0]
+    np.testing.assert_array_equal(
+        load(tmp_path / "model").adapt(X, y).coef_, learner.adapt(X, y).coef_
+    )

@@ -1,0 +1,170 @@
+"""Missing side information: numbers are imputed and have an indicator, missing words are a category."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from folds import few_folds
+from tailored import ConditionalLearner, TaskSet
+from tailored.paper import ProjectedSGD
+from tailored.paper.feature_maps import SideVector
+from tailored.priors.side_features import SideFeatures
+
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
+T, N = 24, 5
+FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
+
+
+def draw(seed=0):
+    """The level of a task follows its age, and those whose age is not known have one of their own."""
+    rng = np.random.default_rng(seed)
+    age = rng.normal(50.0, 10.0, size=T)
+    missing = np.arange(T) % 4 == 0
+    level = np.where(missing, 8.0, 0.3 * (age - 50.0))
+    X = rng.normal(size=(T * N, 2))
+    of = np.repeat(np.arange(T), N)
+    y = X @ [1.0, -1.0] + level[of] + 0.1 * rng.normal(size=len(of))
+    rows = pd.DataFrame({"user": of, "a": X[:, 0], "b": X[:, 1], "y": y})
+    ages = [None if lost else float(value) for value, lost in zip(age, missing, strict=True)]
+    cities = [None if t % 5 == 1 else "XYZ"[t % 3] for t in range(T)]
+    return rows, {"user": list(range(T)), "age": ages, "city": cities}
+
+
+ROWS, PEOPLE = draw()
+
+
+def tasks_of(*columns, kind="pandas"):
+    side = FRAMES[kind]({name: PEOPLE[name] for name in ("user", *columns)})
+    return TaskSet.from_frame(ROWS, task="user", target="y", side_info=side)
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_missing_values_are_read(kind):
+    tasks = tasks_of("age", "city", kind=kind)
+    assert tasks.side_info.dtype == object
+    assert np.isnan(tasks.side_info[0, 0])
+    assert tasks.side_info[1, 0] == PEOPLE["age"][1]
+    assert tasks.side_info[1, 1] is None
+    assert tasks.side_info[:, 1].tolist() == PEOPLE["city"]
+    numbers = tasks_of("age", kind=kind)
+    assert numbers.side_info.dtype == np.float64
+    np.testing.assert_array_equal(
+        np.isnan(numbers.side_info[:, 0]), [a is None for a in PEOPLE["age"]]
+    )
+
+
+def test_every_kind_of_missing_value():
+    rows = np.eye(4)[:, :2], np.zeros(4), [0, 0, 1, 1]
+    for value in (None, np.nan, pd.NA, pd.NaT):
+        assert np.isnan(TaskSet(*rows, {0: [1.0], 1: [value]}).side_info[1, 0])
+        assert TaskSet(*rows, {0: ["a"], 1: [value]}).side_info[:, 0].tolist() == ["a", None]
+        named = TaskSet(*rows, {0: {"s": 2, "w": "a"}, 1: {"s": value, "w": value}})
+        assert np.isnan(named.side_info[1, 0])
+        assert named.side_info[1, 1] is None
+    assert np.isnan(TaskSet(*rows, np.array([[1.0], [1.0], [np.nan], [np.nan]])).side_info[1, 0])
+    words = np.array([["a"], ["a"], [None], [np.nan]], dtype=object)
+    assert TaskSet(*rows, words).side_info[:, 0].tolist() == ["a", None]
+    # A missing value next to one value is not a contradiction: the task has that value.
+    gaps = np.array([[1.0], [np.nan], [np.nan], [2.0]])
+    assert TaskSet(*rows, gaps).side_info[:, 0].tolist() == [1.0, 2.0]
+    gaps = np.array([["a"], [None], [None], ["b"]], dtype=object)
+    assert TaskSet(*rows, gaps).side_info[:, 0].tolist() == ["a", "b"]
+    with pytest.raises(ValueError, match=r"column 0 of task 0 has the values 1\.0 and 2\.0"):
+        TaskSet(*rows, np.array([[1.0], [2.0], [np.nan], [2.0]]))
+    with pytest.raises(ValueError, match=r"very large value \(inf\) for task 1, column 0"):
+        TaskSet(*rows, {0: [1.0], 1: [np.inf]})
+
+
+def test_numbers_are_filled_in_and_marked():
+    side = np.array([[1.0, 5.0], [np.nan, 6.0], [4.0, 7.0]])
+    tasks = TaskSet.from_tasks([(np.eye(2), np.zeros(2), row) for row in side])
+    encoder = SideVector().fit(tasks)
+    np.testing.assert_array_equal(encoder.transform(tasks), [[1, 5, 0], [2.5, 6, 1], [4, 7, 0]])
+    np.testing.assert_array_equal(
+        encoder.known(tasks), [[True] * 3, [False, True, True], [True] * 3]
+    )
+    # known in training, missing later: the mean, and nothing to mark it with
+    later = TaskSet.from_tasks([(np.eye(2), np.zeros(2), np.array([3.0, np.nan]))])
+    np.testing.assert_array_equal(encoder.transform(later), [[3, 6, 0]])
+    with pytest.raises(ValueError, match="expected 2 columns as in fit, got 1"):
+        encoder.transform(TaskSet.from_tasks([(np.eye(2), np.zeros(2), 3.0)]))
+
+
+@pytest.mark.filterwarnings("ignore::tailored.exceptions.UnknownCategoryWarning")
+def test_words_are_a_category_of_their_own():
+    side = [[1.0, "a"], [None, None], [3.0, "b"], [5.0, "a"]]
+    tasks = TaskSet.from_tasks([(np.eye(2), np.zeros(2), row) for row in side])
+    encoder = SideVector().fit(tasks)
+    size = np.std([1.0, 3.0, 5.0])
+    # the number, its mark, then "a", "b" and the missing one
+    expected = [[-2 / size, 0, 1, 0, 0], [0, 1, 0, 0, 1], [0, 0, 0, 1, 0], [2 / size, 0, 1, 0, 0]]
+    np.testing.assert_allclose(encoder.transform(tasks), expected)
+    # a word that training did not have
+    later = TaskSet.from_tasks([(np.eye(2), np.zeros(2), [3.0, "c"])])
+    np.testing.assert_allclose(encoder.transform(later), [[0, 0, 0, 0, 0]])
+    # nothing known at all
+    blank = TaskSet.from_tasks([(np.eye(2), np.zeros(2), [None, None])])
+    np.testing.assert_allclose(encoder.transform(blank), [[0, 1, 0, 0, 1]])
+
+
+def test_curves_have_their_knots_where_numbers_were():
+    tasks = tasks_of("age")
+    known = [age for age in PEOPLE["age"] if age is not None]
+    side = SideFeatures.fit(tasks)
+    (curve,) = side.curves
+    assert (curve.knots[0], curve.knots[-1]) == (min(known), max(known))
+    np.testing.assert_allclose(np.unique(curve.knots), np.quantile(known, np.linspace(0, 1, 7)))
+    v = side(tasks)
+    assert np.isfinite(v).all()
+    np.testing.assert_allclose(v.mean(axis=0), 0.0, atol=1e-12)
+
+
+def test_a_missing_value_is_informative():
+    """Tasks whose age is not known have a level of their own, and the learner finds it."""
+    # a draw of held-out tasks that finds the level of those without an age, as nine in ten do
+    learner = few_folds(random_state=1).fit(tasks_of("age"))
+    assert learner.side_structure_ is not None
+    x = np.zeros((1, 2))
+    assert learner.adapt(side_info=[np.nan]).predict(x)[0] == pytest.approx(8.0, abs=1.5)
+    assert learner.adapt(side_info=[50.0]).predict(x)[0] == pytest.approx(0.0, abs=1.5)
+    models = learner.adapt(side_info={"age": None}), learner.adapt(side_info=[np.nan])
+    np.testing.assert_array_equal(*(model.predict(x) for model in models))
+
+
+LEARNERS = {
+    "empirical Bayes": few_folds(),
+    "Algorithm 1": ConditionalLearner("vector", solver=ProjectedSGD(0.1), loss="squared"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::tailored.exceptions.UnknownCategoryWarning")
+@pytest.mark.parametrize("name", LEARNERS)
+def test_predictions_with_missing_side_information(name):
+    columns = ("age", "city")
+    tasks = tasks_of(*columns)
+    learner = LEARNERS[name].fit(tasks)
+    task = tasks[2]
+    x = ROWS[["a", "b"]].iloc[:3]
+    for age, city in ((40.0, "X"), (None, None), (np.nan, "nowhere")):
+        side = {"age": age, "city": city}
+        for rows in ((), (task.X, task.y)):
+            assert np.isfinite(learner.adapt(*rows, side_info=side).predict(x)).all()
+        new = learner.predict(x, groups=[0, 99, 98], side_info={99: side, 98: side})
+        assert np.isfinite(new).all()
+        assert np.isfinite(learner.representation(side_info=side)).all()
+    nothing = learner.adapt(side_info=dict.fromkeys(columns))
+    with pytest.warns(UserWarning, match="new tasks are predicted without side information"):
+        np.testing.assert_allclose(learner.predict(x, groups=[99, 98, 99]), nothing.predict(x))
+    assert np.isfinite(learner.adapt_many(tasks).weights_).all()
+
+
+def test_a_column_without_any_value():
+    tasks = TaskSet.from_tasks([(t.X, t.y, {"age": 1.0, "size": None}) for t in tasks_of("age")])
+    for learner in LEARNERS.values():
+        with pytest.raises(
+            ValueError, match="side_info: column 'size' has no value in any task; drop the column"
+        ):
+            learner.fit(tasks)

@@ -1,0 +1,143 @@
+"""Runs of Algorithm 1 do not depend on the pieces of a stream or on the number of jobs; failures of runs."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+from streams import (
+    LOSSES,
+    arrays_of,
+    batch_of,
+    close,
+    diverges,
+    random_stream,
+    rows_of,
+    same,
+    start,
+)
+from tailored.paper.algorithm_1 import LARGEST_DENSE, StepSizes, run
+from tailored.paper.surrogate import Surrogate
+
+# --- streams in pieces, jobs --------------------------------------------------------------------------------
+
+
+def candidates(d, k):
+    """Several runs that share a pass: unconditional, exact, rank-limited, and one that diverges."""
+    return [
+        start(StepSizes(0.2, 0.0), np.eye(d), k),
+        start(StepSizes(0.2, 0.7), np.eye(d), k),
+        start(StepSizes(0.05, 2.0), np.eye(d), k, rank=2),
+        start(StepSizes(1e308, 0.0), np.eye(d), k),
+    ]
+
+
+@diverges
+@pytest.mark.parametrize("inner", ["online", "exact"])
+def test_results_do_not_depend_on_the_pieces_nor_on_the_number_of_jobs(inner):
+    loss, _, L = LOSSES["absolute"]
+    d, k = 3, 4
+    rng = np.random.default_rng(13)
+    tasks, phis, _ = random_stream(rng, 30, d, k)
+    squared = np.cumsum((phis**2).sum(axis=1)) / np.arange(1, 31)
+    batch = batch_of(tasks, phis, squared_scale=squared)
+    objective = Surrogate(loss, L, inner=inner)
+    whole = run(candidates(d, k), batch, objective)
+    assert [t.n_steps for t in whole[:3]] == [30, 30, 30]
+
+    pieces = candidates(d, k)
+    for begin, end in [(0, 1), (1, 1), (1, 13), (13, 30)]:
+        pieces = run(pieces, batch.slice(begin, end), objective)
+    ticks = []
+    shown = run(candidates(d, k), batch, objective, tick=ticks.append)
+    assert sum(ticks) == 30
+    two_jobs = run(candidates(d, k), batch, objective, n_jobs=2, tick=ticks.append)
+    one_by_one = [trajectory.advance(batch, objective) for trajectory in candidates(d, k)]
+    for others in (pieces, shown, two_jobs, one_by_one):
+        for expected, other in zip(whole, others, strict=True):
+            same(expected, other)
+
+
+def test_small_steps_share_their_projections():
+    """The gradients are the same as long as the signs of the residuals are, and H is a multiple of one matrix."""
+    loss, _, L = LOSSES["absolute"]
+    _, _, batch = random_stream(np.random.default_rng(18), 12, 3, 4)
+    runs = [start(StepSizes(step, step), np.eye(3), 4) for step in (1e-9, 1e-8, 10.0)]
+    small, other, large = run(runs, batch, Surrogate(loss, L, inner="online"))
+    assert other.iterate.basis is small.iterate.basis is not large.iterate.basis
+    close(other.iterate.dense_H() / 1e-8, small.iterate.dense_H() / 1e-9)
+    (copied,) = pickle.loads(pickle.dumps([small]))
+    same(copied, small)
+
+
+def test_a_slice_holds_the_tasks_of_the_slice():
+    rng = np.random.default_rng(15)
+    tasks, phis, _ = random_stream(rng, 6, 3, 2)
+    batch = batch_of(tasks, phis, np.arange(6.0))
+    part = batch.slice(2, 5)
+    assert (len(batch), len(part)) == (6, 3)
+    expected = rows_of(tasks[2:5])
+    for field in ("X", "y", "offsets"):
+        np.testing.assert_array_equal(getattr(part.rows, field), getattr(expected, field))
+    np.testing.assert_array_equal(part.phis, phis[2:5])
+    np.testing.assert_array_equal(part.squared_scale, [2, 3, 4])
+
+
+# --- failure ------------------------------------------------------------------------------------------------
+
+
+def all_finite(trajectory):
+    return all(np.isfinite(array).all() for array in arrays_of(trajectory))
+
+
+@diverges
+@pytest.mark.parametrize("rank", [None, 2])
+@pytest.mark.parametrize("steps", [(1e305, 0.0), (0.0, 1e305), (1e307, 1e307)])
+@pytest.mark.parametrize("inner", ["online", "exact"])
+def test_overflow_is_recorded_and_stops_the_run_alone(rank, steps, inner):
+    loss, _, L = LOSSES["absolute"]
+    d, k = 3, 4
+    tasks, phis, batch = random_stream(np.random.default_rng(16), 30, d, k)
+    batch = batch_of([(1e4 * X, y) for X, y in tasks], phis)
+    objective = Surrogate(loss, L, inner=inner)
+    doomed = start(StepSizes(*steps), np.eye(d), k, rank=rank)
+    healthy = start(StepSizes(1e-10, 1e-10), np.eye(d), k, rank=rank)
+    doomed, healthy = run([doomed, healthy], batch, objective)
+    assert isinstance(doomed.failure, str)
+    assert doomed.n_steps < 30
+    assert (healthy.failure, healthy.n_steps) == (None, 30)
+    assert all_finite(doomed)
+    stopped = copy.deepcopy(doomed)
+    same(stopped, doomed.advance(batch, objective))
+
+
+@diverges
+@pytest.mark.parametrize("inner", ["online", "exact"])
+@pytest.mark.parametrize("exponent", range(0, 320, 20))
+def test_a_run_with_any_step_is_finite_or_fails(exponent, inner):
+    """Nothing is ever NaN silently, and no other error than the one that is caught."""
+    loss, _, L = LOSSES["absolute"]
+    d, k = 3, 4
+    _, _, batch = random_stream(np.random.default_rng(17), 10, d, k)
+    step = float(f"1e{min(exponent, 308)}")
+    for rank in (None, 2):
+        trajectory = start(StepSizes(step, step), np.eye(d), k, rank=rank)
+        trajectory.advance(batch, Surrogate(loss, L, inner=inner))
+        assert all_finite(trajectory)
+        assert trajectory.failure is not None or trajectory.n_steps == 10
+
+
+def test_a_dense_average_too_large_is_refused_with_a_hint():
+    k = LARGEST_DENSE // 2 + 1
+    with pytest.raises(ValueError, match="rank=32"):
+        start(StepSizes(1.0, 1.0), np.eye(2), k)
+    assert start(StepSizes(1.0, 1.0), np.eye(2), k, rank=4).average().root.shape == (2 * k, 0)
+    assert start(StepSizes(1.0, 0.0), np.eye(2), k).average().root.shape == (2 * k, 0)
+
+
+def test_step_sizes_print_as_one_number_when_they_are_one():
+    assert str(StepSizes(0.5, 0.5)) == "0.5"
+    assert str(StepSizes(0.5, 0.0)) == "(C: 0.5, H: 0)"

@@ -1,0 +1,97 @@
+"""Side information in the prior mean of EmpiricalBayesLearner: linear or curved, on all weights or
+the intercept.
+"""
+
+import numpy as np
+import pytest
+
+from folds import few_folds
+from studies.theory.bayes import CurveOracle
+from tailored import EmpiricalBayesLearner, TaskSet
+from tailored._utils.progress import Stages
+from tailored.datasets import make_circle
+from tailored.losses import Absolute
+from tailored.priors.side_features import SideFeatures
+from tailored.selection import search as selection
+from tailored.selection.data import Settings, TrainingData
+
+
+def test_the_circle_is_found(monkeypatch):
+    monkeypatch.setattr(selection, "COMPONENTS", (2,))
+    both, truth = make_circle(500, n_features=4, n_rows=10, random_state=0, return_truth=True)
+    train, test = both[:200], both[200:]
+    learner = few_folds(loss="absolute").fit(train)
+    assert learner.side_structure_["curved"] == [0]
+    assert learner.side_structure_["effect on"] == "all weights"
+    support, query = test.support_query(3, random_state=0)
+    oracle = CurveOracle(truth.mean, truth.spread, truth.noise).task_errors(support, query).mean()
+    assert learner.task_errors(support, query).mean() < 1.05 * oracle
+    near = learner.adapt(side_info=[0.25]).coef_
+    np.testing.assert_allclose(near, truth.mean([0.25])[0], atol=0.6)
+
+
+def with_words(seed, T=30, n=4):
+    """Side information of a number, a word and a flag; the word shifts the intercept."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(T * n, 2)), rng.normal(size=T * n)
+    groups, words = np.repeat(np.arange(T), n), rng.choice(["red", "green", "blue"], size=T)
+    y += 4.0 * (words == "red")[groups]
+    ages = rng.uniform(20, 60, size=T)
+    side = [
+        {"age": a, "colour": str(w), "old": bool(a > 40)} for a, w in zip(ages, words, strict=True)
+    ]
+    return TaskSet(X, y, groups, dict(enumerate(side)))
+
+
+@pytest.mark.filterwarnings("ignore::tailored.exceptions.UnknownCategoryWarning")
+def test_a_word_that_shifts_the_intercept():
+    tasks, new = with_words(3), with_words(4)
+    learner = EmpiricalBayesLearner().fit(tasks)
+    assert learner.side_structure_["effect on"] == "intercept"
+    assert not learner.side_structure_["curved"]
+    assert not learner.prior_.mixture.side[:-1].any()
+    red, green, violet = (
+        learner.adapt(side_info={"age": 40.0, "colour": word, "old": False})
+        for word in ("red", "green", "violet")
+    )
+    np.testing.assert_allclose(red.coef_, green.coef_)
+    assert 2.5 < red.intercept_ - green.intercept_ < 4.5
+    assert green.intercept_ - 0.5 < violet.intercept_ < red.intercept_
+    without = EmpiricalBayesLearner().fit(tasks.replace(side_info=None))
+    assert without.side_structure_ is None
+    errors = without.task_errors(new.replace(side_info=None), n_support=0)
+    assert learner.task_errors(new, n_support=0).mean() < 0.8 * errors.mean()
+
+
+def test_noise_as_side_information_has_no_effect(no_curves):
+    rng = np.random.default_rng(1)
+    X, groups = rng.normal(size=(180, 2)), np.repeat(np.arange(30), 6)
+    y = X @ [1.0, -1.0] + rng.normal(size=30)[groups] + 0.5 * rng.normal(size=180)
+    side = dict(enumerate(rng.normal(size=(30, 1))))
+    learner = few_folds().fit(X, y, groups=groups, side_info=side)
+    assert learner.side_structure_ is None
+    plain = few_folds().fit(X, y, groups=groups)
+    np.testing.assert_allclose(
+        learner.predict(X, groups=groups), plain.predict(X, groups=groups), atol=1e-9
+    )
+    # It is required all the same.
+    with pytest.raises(ValueError, match="side_info"):
+        learner.adapt(X[:2], y[:2])
+
+
+def test_a_weak_effect_on_the_intercept_is_kept():
+    """Two standard errors of density would reject it; a proposal only must not lower the
+    density.
+    """
+    kept = 0
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        side = rng.normal(size=(45, 1))
+        X, groups = rng.normal(size=(45 * 6, 1)), np.repeat(np.arange(45), 6)
+        y = (X[:, 0] + (0.5 * side[:, 0] + rng.normal(size=45))[groups]) + rng.normal(size=len(X))
+        tasks = TaskSet(X, y, groups, side_info=dict(enumerate(side)))
+        data = TrainingData(
+            tasks, SideFeatures.fit(tasks), 0, Settings(Absolute(), True, 0, None, n_folds=2)
+        )
+        kept += selection.select(data, Stages("")).side is not None
+    assert kept >= 3
