@@ -10,7 +10,12 @@ from email.parser import Parser
 from pathlib import Path
 
 #: Files of the wheel that are not modules.
-NEEDED = ("tailored/py.typed", "tailored/report/page.css")
+NEEDED = (
+    "tailored/py.typed",
+    "tailored/show/page.css",
+    "tailored/datasets/pupils.csv",
+    "tailored/datasets/schools.csv",
+)
 #: Endings of files that must not be in the wheel.
 FOREIGN = (".pyc", ".nbi", ".nbc", ".npz", ".parquet", ".dat", ".zip", ".xls", ".tailored")
 

@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tailored.datasets import CURVES, CircleTruth, ClusterTruth, make_circle, make_clusters
+from tailored.datasets import (
+    CURVES,
+    CircleTruth,
+    ClusterTruth,
+    load_schools,
+    make_circle,
+    make_clusters,
+)
 from tailored.tasks.task_set import TaskSet
 
 
@@ -257,3 +264,18 @@ def test_circle_seeds() -> None:
 def test_bad_circles(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         make_circle(**options)
+
+
+def test_schools_are_as_described():
+    pupils, schools = load_schools()
+    assert len(pupils) == 1363
+    assert pupils.groupby("school").size().between(8, 15).all()
+    assert set(pupils.school) == set(schools.school)
+    assert sorted(schools.kind.unique()) == ["church", "private", "state"]
+    # An hour is worth 1 point in church schools and 3 in others, on average, as they were simulated.
+    slopes = pupils.groupby("school")[["hours", "score"]].apply(
+        lambda rows: np.polyfit(rows.hours, rows.score, 1)[0]
+    )
+    church = slopes.index.isin(schools.school[schools.kind == "church"])
+    assert slopes[church].mean() == pytest.approx(1.0, abs=0.3)
+    assert slopes[~church].mean() == pytest.approx(3.0, abs=0.3)

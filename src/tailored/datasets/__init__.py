@@ -1,15 +1,18 @@
-"""Synthetic tasks: clusters with a subspace each (as in the paper), and coefficients around a curve."""
+"""Data to play with: pupils of many schools, clusters of tasks as in the paper, and coefficients
+around a curve.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ._utils.validation import (
+from .._utils.validation import (
     RandomState,
     check_choice,
     check_int,
@@ -17,9 +20,9 @@ from ._utils.validation import (
     check_real,
     is_integer,
 )
-from .tasks.task_set import TaskSet
+from ..tasks.task_set import TaskSet
 
-__all__ = ["make_circle", "make_clusters"]
+__all__ = ["load_schools", "make_circle", "make_clusters"]
 
 #: Functions of s in [0, 1] that return the point of the curve: its coordinates along u and v, divided by the radius.
 CURVES: dict[str, Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]] = {
@@ -27,6 +30,34 @@ CURVES: dict[str, Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]] = {
     "line": lambda s: (2 * s - 1, np.zeros_like(s)),
     "quadratic": lambda s: (2 * s - 1, (2 * s - 1) ** 2),
 }
+
+
+def load_schools() -> tuple[Any, Any]:
+    """Load 1,363 pupils of 120 schools, simulated once for this library, as two pandas data frames.
+
+    Returns
+    -------
+    pupils : DataFrame
+        One row per pupil, 8 to 15 for each school: "school", "hours" of study per week, "track"
+        ("advanced" or "basic"), "repeats" (whether the pupil repeats the year), "tested" (a date)
+        and "score".
+    schools : DataFrame
+        One row per school: "school", "kind" ("church", "private" or "state") and "rural".
+
+    Examples
+    --------
+    >>> from tailored.datasets import load_schools
+    >>> pupils, schools = load_schools()
+    >>> len(pupils), len(schools)
+    (1363, 120)
+    """
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ImportError("load_schools: pandas is not installed; pip install pandas") from error
+    folder = resources.files(__package__)
+    with (folder / "pupils.csv").open() as pupils, (folder / "schools.csv").open() as schools:
+        return pd.read_csv(pupils, parse_dates=["tested"]), pd.read_csv(schools)
 
 
 @dataclass(frozen=True)
