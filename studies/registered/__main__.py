@@ -1,17 +1,19 @@
-"""Describe the registered tables, or print the order in which tables were drawn."""
+"""Describe the registered tables, print the order in which tables were drawn, or run the benchmark."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from .definitions import TABLES
 from .draw import FIRST, KNOWN, PASSED, UNITS, candidates, is_candidate, order
+from .run import print_scores, run
 from .tables import describe
 
 
-def main(what: str = "tables") -> None:
+def main(what: str = "tables", *rest: str) -> None:
     """Print one line per registered table, per table of the order, or per table that was looked
-    at.
+    at; run the benchmark, or print its scores.
     """
     if what == "order":
         for pair in order():
@@ -32,9 +34,13 @@ def main(what: str = "tables") -> None:
     elif what == "tables":
         for table in TABLES.values():
             print(describe(table), flush=True)
+    elif what == "run":
+        run(Path(rest[0]), list(rest[1:]))
+    elif what == "scores":
+        print_scores(Path(rest[0]))
     else:
-        raise SystemExit(f"{what!r} is not one of tables, order, passed")
+        raise SystemExit(f"{what!r} is not one of tables, order, passed, run, scores")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    main(*sys.argv[1:])
