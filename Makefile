@@ -5,8 +5,8 @@ BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 
 .PHONY: demo test test-all reproduce lint types unit coverage docs oldest audit dist test-built release-check clean
 
-demo: .venv/.installed
-	$(BIN)/python -m studies demo
+demo: .venv/.demo
+	$(BIN)/python -m studies.demo
 
 # mypy runs while pytest compiles the kernels, which takes one core.
 test: .venv/.installed
@@ -49,6 +49,12 @@ coverage: .venv/.installed
 .venv/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	touch $@ .venv/.demo
+
+# The package and matplotlib, without test tools.
+.venv/.demo: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e . matplotlib
 	touch $@
 
 # Run the tests with the oldest versions that pyproject.toml allows; `make test` uses the newest.

@@ -7,7 +7,6 @@ import typer
 from tailored.cli.console import OneLineErrors
 
 from .commands import benchmark, environments, plot, report, reproduce, theory
-from .demo import demo
 
 app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, pretty_exceptions_show_locals=False)
 
@@ -19,7 +18,7 @@ def main() -> None:
     os.environ.setdefault("MPLBACKEND", "Agg")
 
 
-for command in (reproduce, plot, report, theory, benchmark, environments, demo):
+for command in (reproduce, plot, report, theory, benchmark, environments):
     app.command()(command)
 
 if __name__ == "__main__":
