@@ -34,6 +34,7 @@ STYLES = {
     "unconditional": Style("#d3722b", "--", "^"),
     "conditional": Style("#12355b", "-", "o"),
     "conditional-scaled": Style("#4f93c4", "-.", "D"),
+    "mixed-model": Style("0.35", "none", "v"),
     "empirical-bayes": Style("#8b1a4a", "none", "*"),
     "bayes": Style("black", (0, (1, 3)), "none"),
 }

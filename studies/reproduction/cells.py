@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -92,10 +93,14 @@ def _independent(config: ExperimentConfig, prepared: Prepared) -> CellResult:
     return CellResult(np.full(config.tasks.train, test), validation)
 
 
-def _empirical_bayes(config: ExperimentConfig, prepared: Prepared) -> CellResult:
-    """`EmpiricalBayesLearner`, fitted to the training rows of Algorithm 1 and to all rows of the validation tasks.
+def _empirical_bayes(
+    config: ExperimentConfig, prepared: Prepared, covariance: str | None = None
+) -> CellResult:
+    """`EmpiricalBayesLearner`, fitted to the training rows of Algorithm 1 and to all rows of the
+    validation tasks.
 
-    Algorithm 1 selects its step size on the validation tasks; this learner selects its model by cross-validation.
+    Algorithm 1 selects its step size on the validation tasks; this learner selects its model by
+    cross-validation, or fits one Gaussian with the given covariance.
     """
     train, validation, test = prepared.train, prepared.validation, prepared.test
     n_columns = prepared.n_features - config.rows.constant  # the learner has its own intercept
@@ -105,7 +110,7 @@ def _empirical_bayes(config: ExperimentConfig, prepared: Prepared) -> CellResult
     support, query = (
         _task_set(n_columns, (rows, len(seen))) for rows in (test.support, test.query)
     )
-    learner = EmpiricalBayesLearner(loss=config.learning.loss).fit(seen)
+    learner = EmpiricalBayesLearner(loss=config.learning.loss, covariance=covariance).fit(seen)
     predicted = learner.predict_tasks(query, support, coverage=None)["prediction"]
     return CellResult(np.array([Scorer(config, test).mean_error(np.asarray(predicted))]), np.nan)
 
@@ -123,7 +128,12 @@ def _bayes(config: ExperimentConfig, prepared: Prepared) -> CellResult:
     return CellResult(np.full(config.tasks.train, test), validation)
 
 
-WITHOUT_STEPS = {"independent": _independent, "empirical-bayes": _empirical_bayes, "bayes": _bayes}
+WITHOUT_STEPS: dict[str, Callable[[ExperimentConfig, Prepared], CellResult]] = {
+    "independent": _independent,
+    "mixed-model": partial(_empirical_bayes, covariance="full"),
+    "empirical-bayes": _empirical_bayes,
+    "bayes": _bayes,
+}
 
 
 def _task_set(n_columns: int, *parts: tuple[Rows, int]) -> TaskSet:

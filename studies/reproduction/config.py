@@ -30,6 +30,7 @@ METHODS = {
     "unconditional": "unconditional",
     "conditional": "conditional",
     "conditional-scaled": "conditional, φ scaled",
+    "mixed-model": "mixed model",
     "empirical-bayes": "`EmpiricalBayesLearner`",
     "bayes": "Bayes, clusters known",
 }

@@ -38,6 +38,7 @@ def test_the_paper_s_protocol(name):
         "unconditional",
         "conditional",
         "conditional-scaled",
+        "mixed-model",
         "empirical-bayes",
     )
     assert config.learning.methods == learned + known
