@@ -142,11 +142,13 @@ class LearnerMachine(RuleBasedStateMachine):
         self.expected = self.answers(self.learner)
 
     @precondition(lambda self: hasattr(self.learner, "partial_fit"))
-    @rule(number=draws, n_tasks=st.integers(1, 4))
-    def partial_fit(self, number: int, n_tasks: int) -> None:
-        more = self.tasks(number, max(n_tasks, 2))
-        if not self.goes_on(self.learner):
-            self.refused("partial_fit without its stream", lambda: self.learner.partial_fit(more))
+    @rule(number=draws, n_tasks=st.integers(2, 4), anew=st.booleans())
+    def partial_fit(self, number: int, n_tasks: int, anew: bool) -> None:
+        more = self.tasks(number, n_tasks)
+        if anew:
+            self.learner = clone(self.learner)
+        elif not self.goes_on(self.learner):
+            self.refused("partial_fit after fit", lambda: self.learner.partial_fit(more))
             return
         CALLED["partial_fit", "a result"] += 1
         self.learner.partial_fit(more)
@@ -155,7 +157,7 @@ class LearnerMachine(RuleBasedStateMachine):
 
     @staticmethod
     def goes_on(learner: Any) -> bool:
-        return hasattr(learner, "_stream") or isinstance(learner, IndependentLearner)
+        return hasattr(learner, "_stream")
 
     @precondition(lambda self: self.fitted_to is not None)
     @rule()

@@ -88,6 +88,19 @@ def test_posterior_of_many_directions_is_close_to_importance_sampling(name):
         np.testing.assert_allclose(found.covariances[t], covariance, atol=0.05)
 
 
+def test_posterior_of_many_directions_depends_on_the_covariance_only():
+    rng = np.random.default_rng(3)
+    root = 0.4 * rng.normal(size=(5, 5))
+    rows, model = environment("bernoulli", root[None], [6] * 3)
+
+    def log_evidence(L):
+        return rows.directions(model.means[0], L, 1.0, np.ones(3, bool), False).log_evidence
+
+    for _ in range(5):
+        turn = np.linalg.qr(rng.normal(size=(5, 5)))[0]
+        np.testing.assert_allclose(log_evidence(root @ turn), log_evidence(root), rtol=1e-10)
+
+
 def test_large_counts_and_misfitted_rows_are_finite():
     y = np.array([0.0, 900.0, 1e6, 3.0])
     rows = ResponseRows(

@@ -73,14 +73,14 @@ def test_side_information_whose_squares_overflow_is_refused():
         make([1.0, 1.0, 1.0, 1e160])
 
 
-@pytest.mark.parametrize("name", [*PAPERS, "ridge per task", "pooled boosting"])
+@pytest.mark.parametrize("name", PAPERS)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_methods_in_user_units_have_a_limit(name):
-    assert LEARNERS[name]().fit(make([1e8, 1e-8, 1e7, 1e-7])) is not None
+    PAPERS[name]().fit(make([1e8, 1e-8, 1e7, 1e-7]))
     with pytest.raises(
         ValueError, match=r"X: column 0 has values too large .*limit 1e\+15\)\. Rescale"
     ):
-        LEARNERS[name]().fit(make([1e20, 1.0, 1.0, 1.0]))
+        PAPERS[name]().fit(make([1e20, 1.0, 1.0, 1.0]))
 
 
 @pytest.mark.filterwarnings("ignore:coverage")

@@ -16,8 +16,6 @@ from tailored import (
 )
 from tailored.paper import ProjectedSGD
 from tailored.paper.feature_maps import get_feature_map
-from tailored.selection.training_summary import OWN
-from tailored.show.tables import compare_errors
 
 pytestmark = pytest.mark.usefixtures("nothing_on_the_terminal")
 
@@ -100,13 +98,6 @@ def test_no_warning_comes_before_an_error():
             learner.predict_tasks(wide)
 
 
-def test_errors_whose_squares_are_no_numbers():
-    own, other = np.array([1e160, 3e160, 2e160]), np.array([2e160, 7e160, 3e160])
-    assert compare_errors({OWN: own, "other": other})[1][-1] == pytest.approx(
-        1e160
-    )  # of 1, 4 and 1
-
-
 def test_a_rating_scale_of_no_rows():
     none = TaskSet.from_tasks([(np.zeros((0, 2)), np.zeros(0))] * 2)
     with pytest.raises(ValueError, match="feature_map: the tasks have no rows"):
@@ -120,13 +111,3 @@ def test_sparse_rows_so_large_that_the_penalty_is_rounding():
     rows = TaskSet(sparse.csr_array(tasks.X), tasks.y, np.repeat(tasks.labels, 2))
     found = np.asarray(learner.predict_tasks(rows, rows)["prediction"])
     assert np.abs(found - tasks.y).max() < 1e-6 * np.abs(tasks.y).max()
-
-
-def test_sparse_tasks_that_do_not_converge_are_named():
-    tasks = make(side=False)
-    groups = [f"user {label}" for label in np.repeat(tasks.labels, tasks.sizes)]
-    rows = TaskSet(sparse.csr_array(tasks.X), tasks.y + np.sin(9.0 * tasks.X[:, 1]), groups)
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        IndependentLearner(loss="huber", max_iter=1, tol=1e-14).fit(rows)
-    assert any("Task 'user 3': the exact within-task algorithm" in str(w.message) for w in seen)

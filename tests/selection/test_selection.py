@@ -271,7 +271,6 @@ def test_a_structure_whose_means_explode_is_not_selected():
     densest = max(learner.search_results_, key=lambda entry: entry["density"])
     (selected,) = (e for e in learner.search_results_ if learner.structure_.items() <= e.items())
     assert selected["error"] < 0.8 * densest["error"]
-    assert learner.adapt().predict(X).mean() == pytest.approx(y.mean(), rel=0.3)
 
 
 def test_standard_errors_of_coefficients_in_a_mixture():

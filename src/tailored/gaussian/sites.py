@@ -321,6 +321,9 @@ class Placed:
     def __init__(self, tasks: ResponseRows, b: Array, L: Array, noise: float) -> None:
         self.tasks, self.noise = tasks, noise
         left, sizes, turn = np.linalg.svd(L, full_matrices=False)
+        # Sampled nodes are not symmetric, so the signs of the axes must not depend on rounding.
+        signs = np.sign(left[np.abs(left).argmax(axis=0), np.arange(len(sizes))])
+        left, turn = left * signs, turn * signs[:, None]
         rows, f = tasks.X @ (left * sizes)[:, ::-1], tasks.X @ b + tasks.offset
         self.task = np.repeat(np.arange(len(tasks)), np.diff(tasks.starts))
         self.mean, self.root = self._place(rows, f)
