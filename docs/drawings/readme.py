@@ -42,7 +42,9 @@ def draw_school():
         )
     left.plot(observed.hours, observed.score, "o", color="black", label="observed pupils")
     left.plot(later.hours, later.score, "o", color="black", mfc="white", label="pupils to come")
-    left.set(title="A new school: predictions with 90 % intervals", xlabel="hours of study per week")
+    left.set(
+        title="A new school: predictions with 90 % intervals", xlabel="hours of study per week"
+    )
     left.set_ylabel("score")
     left.legend(fontsize=8, loc="upper left")
 
@@ -54,7 +56,9 @@ def draw_school():
     right.plot(range(8), widths, "o-", color=BLUE)
     limit = 2 * 1.645 * NOISE
     right.axhline(limit, color=GREY, linestyle="--", linewidth=1)
-    right.text(7, limit - 0.3, "noise of a single pupil", color=GREY, ha="right", va="top", fontsize=8)
+    right.text(
+        7, limit - 0.3, "noise of a single pupil", color=GREY, ha="right", va="top", fontsize=8
+    )
     right.set(title="20 new schools: the interval narrows", xlabel="observed pupils of the school")
     right.set(ylabel="mean width of the interval (points)", ylim=(0, None))
     figure.savefig(FOLDER / "readme-school.png", dpi=130)
