@@ -9,7 +9,7 @@ import scipy.special
 import scipy.stats
 
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet, load, scan
-from tailored.gaussian.responses import RESPONSES
+from tailored.gaussian.responses import RESPONSES, Predictors
 from tailored.scale.reservoir import Reservoir
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module", "no_curves_in_module")
@@ -49,7 +49,7 @@ def test_predictions_average_over_the_posterior(fitted):
     task = tasks_of(name, 1, 6, seed=3)
     model = learner.adapt(task.X, task.y)
     f = task.X @ model.coef_ + model.intercept_
-    scaling, C = learner.prior_.scaling, model._posterior.covariances[0]
+    scaling, C = learner.prior_.scaling, model._posterior.covariances[0, 0]
     x = scaling.dense(task.X)
     sd = np.sqrt(np.einsum("ij,jk,ik->i", x, C, x))
     z = np.linspace(-8.0, 8.0, 2001)
@@ -82,11 +82,12 @@ def test_intervals_are_the_shortest_with_the_coverage(fitted):
             model.predict_interval(task.X)
         return
     response, noise = learner.loss_, learner.prior_.model.noise
-    f, variance = np.array([0.0, 2.0, 4.0]), np.array([0.5, 0.1, 0.01])
-    lower, upper = response.interval(f, variance, noise, 0.9)
-    z, counts = np.linspace(-8.0, 8.0, 801), np.arange(400)
+    f, variance = np.array([0.0, 2.0, 4.0, 3.0]), np.array([0.5, 0.1, 0.01, 1.0])
+    normals = Predictors(np.ones((4, 1)), f[:, None], variance[:, None])
+    lower, upper = response.interval(normals, noise, 0.9)
+    z, counts = np.linspace(-8.0, 8.0, 801), np.arange(1000)
     density = np.exp(-0.5 * z**2) / np.exp(-0.5 * z**2).sum()
-    for i in range(3):
+    for i in range(4):
         rates = np.exp(f[i] + np.sqrt(variance[i]) * z)[:, None]
         pmf = scipy.stats.poisson.pmf(counts, rates)
         if name == "negative_binomial":

@@ -178,11 +178,15 @@ def test_exposure_multiplies_rates():
     np.testing.assert_allclose(ten / one, 10.0, rtol=0.05)
 
 
-def test_totals_of_counts_are_the_means_of_their_draws():
-    """A slope that hardly any row determines has a large error, which raises the mean of an exponential."""
-    learner, far = fitted("count"), QUERY.assign(x=QUERY["x"] + 3.0)
+@pytest.mark.parametrize("target", ["count", "bought"])
+def test_totals_are_sums_of_predictions_and_means_of_draws(target):
+    """A slope that hardly any row determines has a large error, which would raise the mean of an exponential."""
+    learner, far = fitted(target), QUERY.assign(x=QUERY["x"] + 3.0)
     draws = learner.sample(far, SUPPORT, n_draws=20_000, random_state=0).sum(axis=1)
     total = learner.predict_totals(far, SUPPORT)["prediction"][0]
+    rows = learner.predict_tasks(far, SUPPORT)
+    of_rows = rows["probability" if target == "bought" else "prediction"]
+    np.testing.assert_allclose(total, of_rows.sum(), rtol=1e-12)
     assert abs(total - draws.mean()) < 5.0 * draws.std() / np.sqrt(20_000)
 
 

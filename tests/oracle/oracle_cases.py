@@ -16,6 +16,7 @@ from oracle_checks import (
     Checks,
     Estimates,
     check_gaussian,
+    check_interval,
     check_maximum,
     check_methods,
     check_reading,
@@ -24,6 +25,8 @@ from oracle_checks import (
     rows_of,
 )
 from oracle_definitions import (
+    generalised_draws,
+    generalised_errors,
     generalised_evidence,
     generalised_maximum,
     generalised_task,
@@ -80,9 +83,8 @@ def counts(rng, checks):
     learner, tasks = _fit(table, options)
     _check_generalised(checks, table, learner, tasks, "poisson", options)
     support, query, full = check_methods(checks, table, learner, rng, 1e-8)
-    totals = learner.predict_totals(query, support, by="task")
-    sums = full.groupby("task", sort=False)["prediction"].sum().loc[totals["task"]]
-    checks.close("totals are sums of predictions", totals["prediction"], sums, 1e-9, np.abs(sums))
+    check_totals(checks, table, learner, support, query, full, rng)
+    _check_generalised_totals(checks, table, learner, tasks, "poisson", support, query, rng)
     changes = [rename, shuffle, *[repeat] * ("frequency_weight" in table.roles)]
     change = changes[rng.integers(len(changes))]
     change(rng, checks, table, options, support, query, full, 1e-3)
@@ -96,6 +98,9 @@ def classes(rng, checks):
     checks.true("classes", list(learner.classes_) == [0, 1], learner.classes_)
     _check_generalised(checks, table, learner.learners_[0], tasks, "bernoulli", options)
     support, query, full = check_methods(checks, table, learner, rng, 1e-8)
+    check_totals(checks, table, learner, support, query, full, rng)
+    one = learner.learners_[0]
+    _check_generalised_totals(checks, table, one, tasks, "bernoulli", support, query, rng)
     flip = {0: 1, 1: 0}
     flipped = table.train.assign(y=table.train["y"].map(flip))
     other = EmpiricalBayesClassifier(**options).fit(table.tasks(flipped))
@@ -266,10 +271,12 @@ def _check_generalised(checks, table, learner, tasks, kind, options):
     rows = [rows_of(tasks, t) for t in range(len(tasks))]
     for t in range(min(len(tasks), 8)):
         x, at = X[rows[t]], rows[t]
+        size = np.sqrt(np.einsum("ni,ij,nj->n", x, found.W, x).max(initial=0.0))
+        if size > 8.0:  # the classes are separable, and this quadrature is not exact either
+            continue
         _, v, C = generalised_task(name, x, y[at], offset[at], w[at], b, L, varying, dispersion, 31)
         own = b.copy()
         own[varying] += L @ v
-        size = np.sqrt(np.einsum("ni,ij,nj->n", x, found.W, x).max(initial=0.0))
         checks.close(f"{kind}: posterior", x @ mean[t], x @ own, 3e-3, size + 1e-3)
         variance = np.einsum("ni,ij,nj->n", x[:, varying], L @ C @ L.T, x[:, varying])
         expected = response_mean(kind, x @ own, variance) * np.exp(offset[at])
@@ -285,6 +292,51 @@ def _check_generalised(checks, table, learner, tasks, kind, options):
         if np.abs(b).max() < 8:  # otherwise the classes are separable, and no maximum exists
             detail = f"{reached:.5g}, but {best:.5g} exists"
             checks.true(f"{kind}: likelihood", best - reached < 0.02, detail)
+
+
+def _check_generalised_totals(checks, table, learner, tasks, kind, support, query, rng):
+    """Check standard errors, and the intervals of totals of classes or counts, by quadrature."""
+    if learner.n_components_ > 1 or learner.prior_.shared is not None or table.side:
+        return
+    found, X = Estimates(learner, tasks), np.column_stack([tasks.X, np.ones(len(tasks.y))])
+    dispersion = found.noise.get("dispersion", 0.0)
+    name = "negative_binomial" if dispersion else kind
+    b = found.means(tasks)[0]
+    spread = np.sqrt(np.diag(found.W))
+    varying = np.flatnonzero(spread > 1e-3 * max(spread.max(), 1e-300))
+    W = found.W[np.ix_(varying, varying)]
+    correlations = W / np.outer(spread[varying], spread[varying])
+    is_singular = np.linalg.eigvalsh(correlations).min(initial=1.0) < 1e-3
+    is_estimated = learner.structure_.get("pseudo_tasks", 0) == 0 and not is_singular
+    if not is_estimated or len(b) > 3 or np.abs(b).max() > 8 or rng.random() < 0.5:
+        return
+    L = np.linalg.cholesky(W)
+
+    def part(X, frame):
+        offset = np.log(table.values(frame, "exposure"))
+        return X, frame["y"].to_numpy(float), offset, table.values(frame, "frequency_weight")
+
+    y, w = np.asarray(tasks.y, float), tasks.row_weights
+    offset = np.zeros(len(y)) if tasks.exposure is None else np.log(tasks.exposure)
+    w = np.ones(len(y)) if w is None else w
+    rows = [rows_of(tasks, t) for t in range(len(tasks))]
+    units = [(X[r], y[r], offset[r], w[r]) for r in rows]
+    C = generalised_errors(name, units, b, L, varying, dispersion)
+    if C is None or not np.isfinite(found.errors).all():
+        return
+    checks.close("standard errors", found.errors, np.sqrt(np.diag(C)), 0.03, found.errors)
+    S, Q = (table.encode(frame, intercept=True)[0] for frame in (support, query))
+    labels, given = query["task"].unique(), []
+    for label in labels:
+        s, q = ((frame["task"] == label).to_numpy() for frame in (support, query))
+        query_offset = np.log(table.values(query[q], "exposure"))
+        given.append((*part(S[s], support[s]), Q[q], query_offset))
+    draws = generalised_draws(name, given, b, L, varying, C, dispersion, rng, 4000)
+    sizes = [len(each[4]) for each in given]
+    by_task = np.add.reduceat(draws, np.append(0, np.cumsum(sizes)[:-1]), axis=1)
+    for name, by, total in (("task", "task", by_task), ("all", None, by_task.sum(1)[:, None])):
+        totals = learner.predict_totals(query, support, by=by, n_draws=4000)
+        check_interval(checks, f"total of {name}", total, totals)
 
 
 # ------------------------------------------------------------------ refits to changed tables

@@ -262,15 +262,28 @@ def check_totals(checks, table, learner, support, query, full, rng):
     """Check totals: sums of the predictions, and the mean of draws."""
     weights = np.round(rng.uniform(0.5, 9.0, len(query)), 2)
     by_task = learner.predict_totals(query, support, by="task", coverage=0.9, weights=weights)
-    values, labels = full["prediction"].to_numpy(), query["task"].to_numpy()
+    is_class = hasattr(learner, "classes_")
+    values = full["probability" if is_class else "prediction"].to_numpy()
+    std = np.sqrt(values * (1.0 - values)) if is_class else full["std"].to_numpy()
+    labels = query["task"].to_numpy()
     scale = (table.unit + 1e-6 * np.abs(values).max(initial=0.0)) * weights.sum()
     sums = [(weights * values)[labels == label].sum() for label in by_task["task"]]
     checks.close("totals are sums of predictions", by_task["prediction"], sums, 1e-9, scale)
     draws = learner.sample(query, support, n_draws=1500, random_state=3)
     checks.true("shape of draws", draws.shape == (1500, len(query)), draws.shape)
-    if learner.loss == "squared":
-        limit = 6.5 * draws.std(axis=0) / np.sqrt(1500) + 1e-6 * table.unit
+    if is_class or learner.loss != "absolute":
+        limit = 6.5 * np.maximum(draws.std(axis=0), std) / np.sqrt(1500) + 1e-6 * table.unit
         checks.close("mean of draws", draws.mean(axis=0), values, 1.0, limit)
+
+
+def check_interval(checks, name, draws, table):
+    """Check that 5 % of draws are below, and 5 % above, each interval of a table of totals."""
+    lower, upper = table["lower"].to_numpy(), table["upper"].to_numpy()
+    outside = [(draws < lower, draws <= lower), (draws > upper, draws >= upper)]
+    for side, (beyond, or_at) in zip(("below", "above"), outside, strict=True):
+        least, most = beyond.mean(axis=0), or_at.mean(axis=0)
+        is_right = (least <= 0.05 + 0.03) & (most >= 0.05 - 0.03)
+        checks.true(f"{name}: {side} the interval", is_right.all(), f"{least} to {most}")
 
 
 def check_variances(checks, table, learner, found, support, query, rng):

@@ -243,6 +243,71 @@ def generalised_maximum(kind, tasks, varying, start, n=15):
     return max(values)
 
 
+def generalised_errors(kind, tasks, b, L, varying, dispersion=0.0):
+    """Return the covariance of the errors of b: the inverse observed information about b, L and log
+    dispersion, by finite differences; None where it is not positive definite.
+    """
+    at = np.tril_indices(L.shape[1])
+    lower = np.linalg.cholesky(L @ L.T) if L.size else L
+    start = np.concatenate([b, lower[at], np.log([dispersion] if dispersion else [])])
+
+    def evidence(x):
+        new = np.zeros_like(lower)
+        new[at] = x[len(b) : len(b) + len(at[0])]
+        noise = np.exp(x[-1]) if dispersion else 0.0
+        return generalised_evidence(kind, tasks, x[: len(b)], new, varying, noise, n=15)
+
+    p, step = len(start), 1e-3
+    E, information = step * np.eye(p), np.empty((p, p))
+    for i in range(p):
+        for j in range(i + 1):
+            signs = ((1, 1, -1), (1, -1, 1), (-1, 1, 1), (-1, -1, -1))
+            total = sum(s * evidence(start + a * E[i] + c * E[j]) for a, c, s in signs)
+            information[i, j] = information[j, i] = total / (4.0 * step**2)
+    if np.linalg.eigvalsh(information).min() <= 0.0:
+        return None
+    return np.linalg.inv(information)[: len(b), : len(b)]
+
+
+def generalised_draws(kind, tasks, b, L, varying, C, dispersion, rng, n):
+    """Draw the targets of query rows (n, rows), for tasks (X, y, offset, w, query, query offset).
+
+    Coefficients are normal with the exact posterior moments, given the errors of b, which are
+    normal with covariance C.  Predictors are shifted such that means are those without these errors.
+    """
+    errors, out = rng.multivariate_normal(np.zeros(len(b)), C, n), []
+    for X, y, offset, w, Q, query_offset in tasks:
+
+        def moments(b, part=(X, y, offset, w)):
+            _, v, V = generalised_task(kind, *part, b, L, varying, dispersion, 31)
+            full = np.zeros((len(b), L.shape[1]))
+            full[varying] = L
+            return b + full @ v, full @ V @ full.T
+
+        mean, V = moments(b)
+        steps = 1e-4 * np.eye(len(b))
+        R = np.array([(moments(b + e)[0] - moments(b - e)[0]) / 2e-4 for e in steps]).T
+        own, more = (np.einsum("ni,ij,nj->n", Q, M, Q) for M in (V, R @ C @ R.T))
+        f = Q @ mean + query_offset
+        low, high = f - 0.5 * more - 1.0, f + np.abs(f) * (1.0 + more) + 1.0
+        low = np.minimum(low, f - np.abs(f) * (1.0 + more) - 1.0)
+        target = response_mean(kind, f, own)
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            is_low = response_mean(kind, middle, own + more) < target
+            low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
+        deviations = rng.multivariate_normal(np.zeros(len(b)), V, n) + errors @ R.T
+        f = middle + deviations @ Q.T
+        if kind == "bernoulli":
+            out.append(rng.random(f.shape) < expit(f))
+            continue
+        rate = np.exp(f)
+        if dispersion:
+            rate = rate * rng.gamma(1.0 / dispersion, dispersion, f.shape)
+        out.append(rng.poisson(rate))
+    return np.hstack(out)
+
+
 def response_mean(kind, mean, variance, n=61):
     """Return the mean of the response if the linear predictor is normal."""
     if kind != "bernoulli":

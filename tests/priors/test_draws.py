@@ -5,10 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import expit
 
 from tailored import TaskSet
 from tailored.gaussian.errors import MeanCovariance
 from tailored.gaussian.mixture import Mixture
+from tailored.gaussian.responses import Bernoulli, NegativeBinomial, Poisson
+from tailored.priors.base import predict_blocks
 from tailored.priors.draws import JointRows, adding
 from tailored.priors.intervals import Calibration
 from tailored.priors.mixture import MixturePrior
@@ -169,6 +172,37 @@ def test_draws_of_a_mixture_have_its_distribution(has_errors):
         np.cov(draws[:, first].T), covariance, atol=0.05 * np.abs(covariance).max()
     )
     assert not rows.is_gaussian
+
+
+@pytest.mark.parametrize("response", [Bernoulli(), Poisson(), NegativeBinomial()])
+def test_classes_and_counts_of_a_mixture(response):
+    """Without support rows, the distribution of a row is the prior mixture; errors do not change its mean."""
+    prior = made_prior(3)
+    scaling = response.scaling(prior.scaling)
+    prior = replace(prior, response=response, scaling=scaling, model=prior.model.scaled(0.3))
+    support, query = some_tasks((0, 0, 0), 0), some_tasks(QUERY, 1)
+    x, model, nodes = scaling.dense(query.X), prior.model, np.linspace(-12.0, 12.0, 3001)
+    weights = stats.norm.pdf(nodes) / stats.norm.pdf(nodes).sum()
+    f = np.stack([
+        (x @ b)[:, None] + np.sqrt(np.einsum("ni,ij,nj->n", x, W, x))[:, None] * nodes
+        for b, W in zip(model.means, model.covariances, strict=True)
+    ])  # fmt: skip
+    means = expit(f) if response.name == "bernoulli" else np.exp(f)
+    expected = np.einsum("k,knj,j->n", model.proportions, means, weights)
+    found = predict_blocks(prior, support, query, 0.9)
+    np.testing.assert_allclose(found.prediction, expected, rtol=1e-6)
+    rows = joint_rows(prior, support, query, *[made_errors(prior)] * 3)
+    draws = drawn(rows, 40_000)
+    assert (np.abs(draws.mean(axis=0) - expected) < 5 * draws.std(axis=0) / np.sqrt(40_000)).all()
+    if response.has_intervals:
+        squares = (1.0 + response.has_dispersion * model.noise) * means**2 + means
+        second = np.einsum("k,knj,j->n", model.proportions, squares, weights)
+        np.testing.assert_allclose(found.std, np.sqrt(second - expected**2), rtol=1e-6)
+        draws = drawn(joint_rows(prior, support, query), 40_000)
+        inside = ((draws >= found.lower) & (draws <= found.upper)).mean(axis=0)
+        without_ends = ((draws > found.lower) & (draws < found.upper)).mean(axis=0)
+        assert (inside > 0.892).all()
+        assert (without_ends < 0.908).all()
 
 
 def test_rows_share_the_errors_of_their_categories():

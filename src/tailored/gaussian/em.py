@@ -97,9 +97,9 @@ def em(
 ) -> EMResult:
     """Maximise the evidence of the tasks by EM, from the model ``start``.
 
-    With Gaussian targets, one component and no ``shrinkage``, no step lowers the evidence.  Without
-    ``shrinkage`` and ``restrict``, a direction in which W_k is zero at the start keeps zero
-    variance.
+    With Gaussian targets, one component and no ``shrinkage``, no step lowers the evidence.  A
+    coefficient without variance under W_k at the start, and in the target of ``shrinkage``, keeps
+    a variance of exactly zero.
 
     EM stops after ``max_iter`` steps, or when a step after the third changes the log evidence per
     row by less than ``tol``. ``learn_mean=False`` keeps the means b_k; it is only for Gaussian
@@ -119,12 +119,23 @@ def em(
         if start.n_components == 1 or not _has_quadrature(start) or source.is_rough or not max_iter:
             return fit
         start = fit.mixture
+    # Rounding errors of the steps must not become variances, which later steps could increase.
+    varies = start.covariances.diagonal(axis1=1, axis2=2) != 0.0
+    if shrinkage is not None:
+        varies = varies | (shrinkage.target.diagonal() != 0.0)
+    free = varies[:, :, None] & varies[:, None, :]
     totals = source.totals()
     mixture, previous, n_iter = start, -np.inf, 0
     n_tasks = max(totals.n_tasks, 1)
     threshold = tol * max(totals.n_rows, 1.0) / n_tasks
     summed = source.sums(mixture)
     memory = _Anderson()
+
+    def restricted(model: Mixture) -> Mixture:
+        covariances = model.covariances * free
+        covariances = covariances if restrict is None else restrict(covariances)
+        return replace(model, covariances=covariances)
+
     while True:
         current = summed.sums.log_evidence / n_tasks
         if n_iter == max_iter or (n_iter > 3 and abs(current - previous) < threshold):
@@ -133,8 +144,7 @@ def em(
         if gate_penalty is not None:
             assert isinstance(source, TaskStatistics)
             step = replace(step, gates=fit_gates(source.side, summed.shares, gate_penalty, mixture))
-        if restrict is not None:
-            step = replace(step, covariances=restrict(step.covariances))
+        step = restricted(step)
         # With counts of very different sizes, rounding errors can make a mean explode.
         if not np.abs(step.means).max() < 1e12:
             return EMResult(mixture, current, n_iter)
@@ -145,8 +155,7 @@ def em(
         shares = summed.shares if skip else None
         combined = _combine(totals, mixture, step, memory) if accelerate else None
         if combined is not None:
-            if restrict is not None:
-                combined = replace(combined, covariances=restrict(combined.covariances))
+            combined = restricted(combined)
             summed = source.sums(combined, shares)
             if summed.sums.log_evidence / n_tasks >= current:
                 mixture = combined

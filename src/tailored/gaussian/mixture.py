@@ -107,6 +107,12 @@ class Mixture(Record):
     def n_components(self) -> int:
         return len(self.proportions)
 
+    @property
+    def parts(self) -> list[Mixture]:
+        """Models with one of the components each."""
+        pairs = zip(self.means, self.covariances, strict=True)
+        return [Mixture(np.ones(1), b[None], W[None], self.noise, self.side) for b, W in pairs]
+
     @cached_property
     def eigen(self) -> tuple[Array, Array]:
         """Eigenvalues (K, d), increasing, and eigenvectors (K, d, d) of the covariances."""

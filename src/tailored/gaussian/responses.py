@@ -9,12 +9,13 @@ which evaluate predicted means.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Never
+from typing import ClassVar, NamedTuple, Never
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betainc, expit, gammaln, ndtr, pdtr, polygamma, psi, xlogy
+from scipy.special import betainc, expit, gammaln, logit, ndtr, pdtr, polygamma, psi, xlogy
 
 from .._utils.records import Stored
 from ..losses import Loss
@@ -31,9 +32,14 @@ POOLED_STEPS, POOLED_RIDGE, POOLED_CHANGE = 30, 1e-6, 1e-6
 LARGEST = 150.0
 #: Largest count accepted as a target.
 MOST_EVENTS = 1e9
-#: Number of quadrature nodes for the predictive distribution, approximate maximum number of counts
-#: (or of bins of adjacent counts) at which it is evaluated, and maximum log rate.
-INTERVAL_NODES, MOST_COUNTS, LARGEST_LOG_COUNT = 15, 2000, 35.0
+#: Approximate maximum number of counts (or of bins of adjacent counts) at which a predictive
+#: distribution is evaluated, and maximum log rate.
+MOST_COUNTS, LARGEST_LOG_COUNT = 2000, 35.0
+#: Nodes and weights for integrals over a linear predictor, and nodes for integrals over the
+#: likelihood of a count, in standard deviations.
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(15)
+_WEIGHTS /= _WEIGHTS.sum()
+_LIKELIHOOD_NODES = np.linspace(-12.0, 12.0, 49)
 #: The logistic function is approximated by a mixture of normal distribution functions, Σ p Φ(s f),
 #: with an error below 3e-9 (Monahan and Stefanski, 1992).
 _P = np.array([
@@ -140,6 +146,20 @@ def response_of(loss: Loss) -> Response:
     return loss if isinstance(loss, Response) else Gaussian()
 
 
+class Predictors(NamedTuple):
+    """The distributions of linear predictors: mixtures of K normal distributions for each of n
+    rows.
+    """
+
+    shares: Array  # (n, K)
+    means: Array  # (n, K)
+    variances: Array  # (n, K)
+
+    def average(self, function: Callable[[Array, Array], Array]) -> Array:
+        """Return the mean (n,) of a function of the moments of a normal distribution."""
+        return np.asarray((self.shares * function(self.means, self.variances)).sum(axis=1))
+
+
 @dataclass(frozen=True)
 class Likelihood(Loss, Response):
     """Base class of the responses of classes and counts, whose log-likelihood is ``y f − h(f)``
@@ -221,10 +241,9 @@ class Likelihood(Loss, Response):
         """Return E(y) for a normal linear predictor with mean f and the given variance."""
         return np.exp(np.minimum(f + 0.5 * np.asarray(variance), LARGEST))
 
-    def prediction(self, f: Array, variance: Array, exposure: Array | None) -> Array:
-        """Return predicted means."""
-        rate = self.mean(f, variance)
-        return rate if exposure is None else exposure * rate
+    def link(self, mean: Array) -> Array:
+        """Return the linear predictors without variance that have these means."""
+        return np.log(np.maximum(mean, np.finfo(float).tiny))
 
     def value(self, p: ArrayLike, y: ArrayLike) -> Array:
         """Return half the Poisson deviance of predicted means."""
@@ -232,23 +251,24 @@ class Likelihood(Loss, Response):
         return np.asarray(xlogy(y, y) - xlogy(y, p) - y + p)
 
     def interval(
-        self, f: Array, variance: Array, noise: float, coverage: float
+        self, predictors: Predictors, noise: float, coverage: float
     ) -> tuple[Array, Array]:
         """Return the bounds of the shortest intervals of counts with predictive probability
         ``coverage`` or more.
         """
-        nodes, weights = np.polynomial.hermite_e.hermegauss(INTERVAL_NODES)
-        rates = np.exp(
-            np.minimum(f[:, None] + np.sqrt(variance)[:, None] * nodes, LARGEST_LOG_COUNT)
-        )
-        ends, weights = np.empty((2, len(f))), weights / weights.sum()
+        shares, f, variances = predictors
         # Counts above `last` have a probability of about 1e-4.
-        top = np.exp(np.minimum(f + 3.7 * np.sqrt(variance), LARGEST_LOG_COUNT))
+        tops = np.where(shares > 1e-4, f + 3.7 * np.sqrt(variances), -np.inf)
+        top = np.exp(np.minimum(tops.max(axis=1), LARGEST_LOG_COUNT))
         last = top + 8.0 * np.sqrt(top * (1.0 + self.has_dispersion * noise * top)) + 10.0
-        for i, (rate, end) in enumerate(zip(rates, last, strict=True)):
+        ends = np.empty((2, len(f)))
+        for i, end in enumerate(last):
             step = int(np.ceil(end / MOST_COUNTS))
             counts = np.arange(step - 1.0, end + step, step)
-            below = np.append(0.0, weights @ self._distribution(counts, rate[:, None], noise))
+            of_parts = [
+                self._at_most(counts, *part, noise) for part in zip(f[i], variances[i], strict=True)
+            ]
+            below = np.append(0.0, shares[i] @ of_parts)
             # Find the shortest interval for each first count.  Take the shortest of these; among
             # ties, take the most probable.
             upper = np.minimum(np.searchsorted(below, below + coverage - 1e-12), len(counts))
@@ -259,15 +279,35 @@ class Likelihood(Loss, Response):
             ends[:, i] = first * step, counts[upper[first] - 1]
         return ends[0], ends[1]
 
+    def _at_most(self, counts: Array, f: float, variance: float, noise: float) -> Array:
+        """Return P(y ≤ count) for a normal linear predictor with mean f and the given variance."""
+        out, centre, std = np.empty(len(counts)), np.log(counts + 1.0), np.sqrt(variance)
+        widths = 1.0 / np.sqrt(self.derivatives(counts + 1.0, centre, noise)[2])
+        wide = std > widths
+        rates = np.exp(np.minimum(f + std * _NODES, LARGEST_LOG_COUNT))[:, None]
+        out[~wide] = _WEIGHTS @ self._distribution(counts[~wide], rates, noise)
+        # P(y ≤ c) is also the probability that a variable x with the density p(c + 1 | x) exceeds
+        # the linear predictor.  The narrower of the two is integrated numerically.
+        x = centre[wide] + _LIKELIHOOD_NODES[:, None] * widths[wide]
+        value = self.derivatives(counts[wide] + 1.0, x, noise)[0]
+        density = np.exp(value - value.max(axis=0))
+        out[wide] = (density * ndtr((x - f) / std)).sum(axis=0) / density.sum(axis=0)
+        return out
+
     def _distribution(self, counts: Array, rates: Array, noise: float) -> Array:
         """Return P(y ≤ count)."""
         return np.asarray(pdtr(counts, rates))
 
-    def variance(self, f: Array, variance: Array, noise: float) -> Array:
-        """Return Var(y) for a normal linear predictor with mean f and the given variance."""
-        mean = self.mean(f, variance)
-        factor = np.exp(np.minimum(variance, LARGEST)) * (1.0 + self.has_dispersion * noise) - 1.0
-        return np.asarray(mean + factor * mean**2)
+    def variance(self, predictors: Predictors, noise: float) -> Array:
+        """Return Var(y)."""
+        total = predictors.average(self.mean)[:, None]
+
+        def squared_error(f: Array, variance: Array) -> Array:
+            mean, factor = self.mean(f, variance), np.exp(np.minimum(variance, LARGEST))
+            factor = factor * (1.0 + self.has_dispersion * noise) - 1.0
+            return mean + factor * mean**2 + (mean - total) ** 2
+
+        return predictors.average(squared_error)
 
     def pooled_fit(self, X: Array, y: Array, offset: Array, weights: Array) -> tuple[Array, float]:
         """Return the coefficients (d,) and the dispersion of a pooled fit to all rows, by Newton's
@@ -351,9 +391,8 @@ class Bernoulli(Likelihood):
             out += p * ndtr(s * f / np.sqrt(1.0 + s * s * variance))
         return out
 
-    def prediction(self, f: Array, variance: Array, exposure: Array | None) -> Array:
-        # The logarithm of an exposure is an offset of the log odds.
-        return self.mean(f if exposure is None else f + np.log(exposure), variance)
+    def link(self, mean: Array) -> Array:
+        return np.asarray(logit(np.clip(mean, 1e-300, 1.0 - 1e-16)))
 
     def value(self, p: ArrayLike, y: ArrayLike) -> Array:
         """Return the log loss of predicted probabilities, which are clipped because rounding may

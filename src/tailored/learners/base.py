@@ -619,11 +619,10 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         -------
         dataframe of the query's library, or structured array
             One row per value of ``by``, in the order of their first row: the value (omitted without
-            ``by``), ``"prediction"``, ``"lower"``, ``"upper"`` and ``"std"``.  For numbers, the
-            prediction is the weighted sum or mean of those of `predict_tasks`.  For classes and
-            counts, it is the mean of the distribution of the total, to which the errors of the
-            fixed effects contribute.  Intervals and standard deviations are exact for numeric
-            targets and a single Gaussian prior; otherwise, they are those of draws.
+            ``by``), ``"prediction"``, ``"lower"``, ``"upper"`` and ``"std"``.  The prediction is
+            the weighted sum or mean of those of `predict_tasks`, and the mean of the distribution.
+            Intervals and standard deviations are exact for numeric targets and a single Gaussian
+            prior; otherwise, they are those of draws.
         """
         check_choice("statistic", statistic, ["total", "mean"])
         check_fraction("coverage", coverage)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -19,7 +19,7 @@ from .._utils.threads import single_threaded_blas
 from .._utils.validation import warn
 from ..gaussian.kernels import ROWS, keep_separate
 from ..gaussian.mixture import Mixture
-from ..gaussian.responses import Gaussian, Likelihood, Response
+from ..gaussian.responses import Gaussian, Likelihood, Predictors, Response
 from ..losses import Squared
 from ..tasks.episodes import LEAST_QUERY, SupportSampling
 from ..tasks.rows import (
@@ -82,11 +82,16 @@ class Posterior(Record):
     n_rows: NDArray[np.int64]  # (T,) numbers of support rows, counted with their frequencies
     #: (T,) sums of squared residuals of the support rows; always empty for classes and counts
     squares: Array
-    #: (T, d, d) in units of `Prior.variances`; `FactorPrior`: (T, q, q) of the scores
+    #: (T, d, d) in units of `Prior.variances`; `FactorPrior`: (T, q, q) of the scores; classes and
+    #: counts: (T, K, d, d) under each component
     covariances: Array
     shared_inputs: Array  # (T, k) encoded side information for shared effects; k may be 0
     #: `SerialNoise.rows` of the support rows, if their noise is correlated in time.
     support: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    #: For classes and counts, responsibilities (T, K), and posterior means under each component (T,
+    #: K, d) in the user's units.  Means of other targets only depend on ``weights``.
+    shares: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    means: Array = field(default_factory=lambda: np.zeros((0, 0, 0)))
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -227,9 +232,9 @@ class Prior(Record, ABC):
         return True
 
     @abstractmethod
-    def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
-        """Return the weights (T, d) of residual tasks in the scaling of the prior, and covariances
-        if requested.
+    def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, ...]:
+        """Return the weights (T, d) of residual tasks in the scaling of the prior, covariances if
+        requested, and for classes and counts the last two fields of `Posterior`.
         """
 
     @abstractmethod
@@ -253,7 +258,7 @@ class Prior(Record, ABC):
     ) -> Posterior:
         """Return the posterior of one block of tasks (see `adapt_tasks`)."""
         residual = self.residual_tasks(tasks)
-        weights, covariance = self._solve(residual, covariances, n_jobs)
+        weights, covariance, *of_components = self._solve(residual, covariances, n_jobs)
         weights = self.scaling.raw_weights(weights)
         squares, support = np.zeros(0), np.zeros((0, 0))
         if covariances and isinstance(self.response, Gaussian):
@@ -263,7 +268,8 @@ class Prior(Record, ABC):
         if (noise := self.response.correlation) is not None:
             support = noise.rows(residual)
         inputs = self.shared_inputs(tasks)
-        return Posterior(weights, count_rows(tasks), squares, covariance, inputs, support)
+        n_rows = count_rows(tasks)
+        return Posterior(weights, n_rows, squares, covariance, inputs, support, *of_components)
 
     def representation(
         self, tasks: TaskSet, columns: Index | slice | list[int] | None = None, *, raw: bool = False
@@ -455,23 +461,20 @@ def predict(
     targets without a calibration. ``multiples`` is the result of `multiples_of`, if it was computed
     before.
     """
+    if isinstance(prior.response, Likelihood):
+        assert prior.mixture is not None
+        predictors, response = predictors_of(prior, posterior, query), prior.response
+        prediction, unknown = predictors.average(response.mean), np.full(len(query.task), np.nan)
+        if coverage is None or not response.has_intervals:
+            return Predicted(prediction, unknown, unknown, unknown)
+        bounds = response.interval(predictors, prior.mixture.noise, coverage)
+        variance = response.variance(predictors, prior.mixture.noise)
+        return Predicted(prediction, *bounds, np.sqrt(variance))
     uncertain = posterior.has_covariances and needs_covariances(prior, coverage)
     centre, variances, noise, of_shared = prior.linear_predictors(
         posterior, query, variances=uncertain
     )
-    unknown = np.nan * centre
-    if isinstance(prior.response, Likelihood):
-        assert prior.mixture is not None
-        response, exposure, variances = prior.response, query.exposure, variances + of_shared
-        dispersion = prior.mixture.noise
-        prediction = response.prediction(centre, variances, exposure)
-        if coverage is None or not response.has_intervals or not uncertain:
-            return Predicted(prediction, unknown, unknown, unknown)
-        centre = centre if exposure is None else centre + np.log(exposure)
-        bounds = response.interval(centre, variances, dispersion, coverage)
-        variance = response.variance(centre, variances, dispersion)
-        return Predicted(prediction, *bounds, np.sqrt(variance))
-    calibration = prior.calibration
+    calibration, unknown = prior.calibration, np.nan * centre
     if calibration is None or not uncertain:
         return Predicted(centre + prior.offset, unknown, unknown, unknown)
     own = noise_variances(
@@ -488,6 +491,21 @@ def predict(
     if coverage is None:
         return Predicted(prediction, unknown, unknown, unknown)
     return Predicted(prediction, centre + lower * std, centre + upper * std, deviation * std)
+
+
+def predictors_of(prior: Prior, posterior: Posterior, query: QueryRows) -> Predictors:
+    """Return the posterior distribution of the linear predictors of rows of classes or counts."""
+    each = []
+    for k in range(posterior.shares.shape[1]):
+        part = replace(
+            posterior, weights=posterior.means[:, k], covariances=posterior.covariances[:, k]
+        )
+        centre, own, _, of_shared = prior.linear_predictors(part, query, variances=True)
+        each.append((centre, own + of_shared))
+    centres, variances = (np.stack(values, axis=1) for values in zip(*each, strict=True))
+    if query.exposure is not None:
+        centres += np.log(query.exposure)[:, None]
+    return Predictors(posterior.shares[query.task], centres, variances)
 
 
 def multiples_of(

@@ -11,21 +11,24 @@ with the posterior mean m and covariance ``LLᵀ``, standard normal u, and the e
 effects (b, Γ).  D maps δ to the prior mean of the task, and R is the derivative of the posterior
 mean with respect to the prior mean.  Each component has errors of its own, because its mean was
 estimated from its share of the tasks, given the covariance within the component.
+
+Predictions treat the fixed effects as known.  With their errors, the mean of a class or count would
+be another one, because it is not linear in w.  The linear predictors of draws are therefore shifted
+such that the means of draws are the predictions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from ..gaussian.errors import MeanCovariance
-from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import influence
-from ..gaussian.responses import Likelihood
+from ..gaussian.responses import Likelihood, Predictors
 from ..tasks.rows import Array, dense
 from ..tasks.task_set import TaskSet
 from .base import Index, QueryRows, adapt_tasks, multiples_of, predict
@@ -34,6 +37,8 @@ from .mixture import MixturePrior
 
 #: Maximum number of floats in the draws that are computed at a time.
 CHUNK_FLOATS = 1 << 20
+#: Relative tolerance of the means of draws of classes and counts.
+TOL = 1e-6
 
 
 def roots_of(covariances: Array) -> Array:
@@ -77,7 +82,7 @@ class JointRows:
     X: Array  # (N, d) scaled rows, see `MixturePrior.given_support`
     task: Index  # (N,) positions of their tasks
     centre: Array  # (N,) linear predictors at the posterior means, in the user's units
-    predicted: Array  # (N,) predictions of `predict`
+    mean: Array  # (N,) predictions of `predict`, which are the means of the rows
     noise: Array  # (N,) variances of independent noise in the user's units; for counts, dispersions
     serial: list[
         tuple[Index, Array]
@@ -114,36 +119,34 @@ class JointRows:
             levels = [one.errors_of(dense(query.X)) for one in prior.shared.levels]
         X, _, covariances = prior.given_support(posterior, rows)
         statistics = prior.statistics(prior.residual_tasks(support))
-        means, roots, R = [], [], []
-        for b, W in zip(model.means, model.covariances, strict=True):
-            one = Mixture(np.ones(1), b[None], W[None], model.noise, model.side)
-            found = statistics.posterior(one, Want(means=True, covariances=True))
-            means.append(found.mean)
-            roots.append(roots_of(found.covariances))
-            R.append(influence(*statistics.gaussian(one), found.covariances))
-        shares = statistics.posterior(model).shares
-        centres = np.einsum("tj,jtd->td", shares, means) if len(means) > 1 else means[0]
+        shares, *parts = prior.components(statistics)
+        means, C = (part.swapaxes(0, 1) for part in parts)
+        R = [
+            influence(*statistics.gaussian(part), of_part)
+            for part, of_part in zip(model.parts, C, strict=True)
+        ]
         scale = _variance_ratios(prior, posterior.n_rows, R[0]) if calibrated else np.ones(T)
         side = np.hstack(
             [np.ones((T, 1)), np.zeros((T, 0)) if statistics.side is None else statistics.side]
         )
         noise = prior.scaling.target**2 * model.noise * scale[rows.task]
-        return cls(
+        out = cls(
             prior=prior,
             errors=errors,
             X=X,
             task=rows.task,
             centre=centre,
-            predicted=predict(prior, posterior, rows).prediction,
+            mean=predict(prior, posterior, rows).prediction,
             noise=noise if rows.weight is None else noise / rows.weight,
             serial=[(at, roots_of(noise[at][:, None] * S)) for at, S in covariances],
             levels=levels,
             shares=shares,
-            means=means - centres,
-            roots=np.sqrt(scale)[:, None, None] * np.stack(roots),
+            means=means - np.einsum("tk,ktd->td", shares, means),
+            roots=np.sqrt(scale)[:, None, None] * roots_of(C),
             influence=np.stack(R),
             side=side,
         )
+        return out._shifted(prior.response) if isinstance(prior.response, Likelihood) else out
 
     @property
     def is_gaussian(self) -> bool:
@@ -151,18 +154,20 @@ class JointRows:
         prior = self.prior
         return prior.response.is_gaussian and prior.model.n_components == 1
 
-    @property
-    def mean(self) -> Array:
-        """The means of the rows; for numeric targets, the predictions of `predict`."""
-        response, n = self.prior.response, len(self.X)
-        if not isinstance(response, Likelihood):
-            return self.predicted
-        out = np.zeros(n)
-        for k, means in enumerate(self.means):
-            f = self.centre + np.einsum("nd,nd->n", self.X, means[self.task])
-            variances = self._variances(np.arange(n), n, np.ones(n), k)
-            out += self.shares[self.task, k] * response.mean(f, variances)
-        return out
+    def _shifted(self, response: Likelihood) -> JointRows:
+        """Return rows of classes or counts with linear predictors such that the means of draws are
+        those of the rows.
+        """
+        n, (K, *_) = len(self.X), self.means.shape
+        each = [self._variances(np.arange(n), n, np.ones(n), k) for k in range(K)]
+        means = np.einsum("nd,knd->nk", self.X, self.means[:, self.task])
+        variances, shares, centre = np.stack(each, axis=1), self.shares[self.task], self.centre
+        while True:
+            mean = Predictors(shares, centre[:, None] + means, variances).average(response.mean)
+            step = response.link(self.mean) - response.link(mean)
+            if not np.abs(step).max() > TOL:
+                return replace(self, centre=centre)
+            centre = centre + step
 
     def variances(self, group: Index, n_groups: int, units: Array) -> Array:
         """Return the variances (G,) of the sums of ``units`` (N,) targets of each row by group, if

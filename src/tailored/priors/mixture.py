@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..gaussian.mixture import Mixture, Want
-from ..gaussian.moments import times
+from ..gaussian.moments import log_priors, normalise, times
 from ..gaussian.rows import Tasks
 from ..gaussian.serial import WhitenedMoments
 from ..tasks.task_set import TaskSet
@@ -62,12 +62,24 @@ class MixturePrior(Prior):
         """Return the posterior of residual tasks from their statistics, without the sums of squared
         residuals.
         """
-        _, weights, covariance = self._solve_statistics(statistics, covariances)
+        weights, covariance, *of_components = self._solved(statistics, covariances)
         sizes, support = np.asarray(statistics.sizes, dtype=np.int64), np.zeros((0, 0))
         if isinstance(statistics, WhitenedMoments) and self.response.correlation is not None:
             support = self.response.correlation.rows(statistics.tasks)
         weights, inputs = self.scaling.raw_weights(weights), np.zeros((len(weights), 0))
-        return Posterior(weights, sizes, np.zeros(0), covariance, inputs, support)
+        return Posterior(weights, sizes, np.zeros(0), covariance, inputs, support, *of_components)
+
+    def components(self, statistics: Tasks) -> tuple[Array, Array, Array]:
+        """Return the responsibilities (T, K), posterior means (T, K, d) and covariances (T, K, d,
+        d) under each component.
+        """
+        want, model = Want(means=True, covariances=True), self.model
+        found = [statistics.posterior(part, want) for part in model.parts]
+        shares = log_priors(model, statistics.side, len(statistics), None)
+        shares += np.stack([each.log_evidence for each in found], axis=1)
+        normalise(shares)
+        means = np.concatenate([each.means for each in found], axis=1)
+        return shares, means, np.stack([each.covariances for each in found], axis=1)
 
     def linear_predictors(
         self, posterior: Posterior, query: QueryRows, *, variances: bool
@@ -108,8 +120,14 @@ class MixturePrior(Prior):
             covariances.append((at, S))
         return x, expected, covariances
 
-    def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
-        return self._solve_statistics(self.statistics(tasks), covariances)[1:]
+    def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, ...]:
+        return self._solved(self.statistics(tasks), covariances)
+
+    def _solved(self, statistics: Tasks, covariances: bool) -> tuple[Array, ...]:
+        if self.response.is_gaussian:
+            return self._solve_statistics(statistics, covariances)[1:]
+        shares, means, C = self.components(statistics)
+        return np.einsum("tk,tkd->td", shares, means), C, shares, self.scaling.raw_weights(means)
 
     def _solve_statistics(self, statistics: Tasks, covariances: bool) -> tuple[Array, Array, Array]:
         """Return responsibilities (T, K), weights (T, d), and covariances if requested."""
