@@ -25,7 +25,7 @@ from tailored.tasks.task_set import TaskSet
 
 @dataclass(frozen=True)
 class Source:
-    """Where the file of a data set may be found.  See docs/studies.md for licences and citations."""
+    """Where the file of a data set may be found.  See studies/README.md for licences and citations."""
 
     folder: str  # sub-folder of a local data folder that is also searched
     files: tuple[str, ...]  # names that are looked for in turn; the first one is the published file
