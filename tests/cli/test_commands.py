@@ -16,11 +16,10 @@ from typer.testing import CliRunner
 
 import tailored
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.baselines import BASELINES
 from tailored.cli import app
 from tailored.cli.console import UsageError, with_options
 from tailored.cli.tables import read_table
-from tailored.evaluation import Evaluation
+from tailored.evaluation import BASELINES, Evaluation
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 

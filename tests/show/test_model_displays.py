@@ -6,6 +6,7 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from tailored.show.task_displays import own_fits
 
 from tailored import (
     EffectsDisplay,
@@ -17,7 +18,6 @@ from tailored import (
     TaskSet,
 )
 from tailored.evaluation import Evaluation
-from tailored.show.task_displays import own_fits
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 

@@ -20,8 +20,7 @@ from tailored import (
     write_report,
 )
 from tailored._utils.validation import label_array
-from tailored.baselines import BASELINES
-from tailored.evaluation import default_methods, evaluate
+from tailored.evaluation import BASELINES, default_methods, evaluate
 from tailored.show import report as report_page
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")

@@ -5,8 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .console import OneLineErrors
-from .models import evaluate, fit, predict, report, summary
+from .models import Evaluate, Fit, Predict, Report, Summary
 
 __all__ = ["app"]
 
@@ -14,7 +13,7 @@ _OPTIONS: Any = {
     "no_args_is_help": True,
     "context_settings": {"help_option_names": ["--help", "-h"]},
 }
-app = typer.Typer(cls=OneLineErrors, pretty_exceptions_show_locals=False, **_OPTIONS)
+app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, **_OPTIONS)
 
 
 def _print_version(requested: bool) -> None:
@@ -39,5 +38,5 @@ def main(
     os.environ.setdefault("MPLBACKEND", "Agg")
 
 
-for _command in (fit, predict, evaluate, summary, report):
+for _command in (Fit, Predict, Evaluate, Summary, Report):
     app.command()(_command)

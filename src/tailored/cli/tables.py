@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import io
 import os
 import re
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._utils.files import check_target, write_atomically
-from .console import READ, UsageError, write_out
+from .console import READ, write_out
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,47 +31,35 @@ def read_table(path: str, option: str, types: Mapping[str, Any] | None = None) -
     name = "standard input" if path == STANDARD else path
     READ.discard(option)
     try:
-        if Path(path).is_dir():
+        if path.endswith(".parquet") or Path(path).is_dir():
             table = parquet.read_table(path)
         else:
-            content = sys.stdin.buffer.read() if path == STANDARD else Path(path).read_bytes()
-            if content.startswith(b"PAR1"):
-                table = parquet.read_table(io.BytesIO(content))
-            else:
-                READ.add(option)
-                convert = csv.ConvertOptions(
-                    column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False
-                )
-                table = csv.read_csv(io.BytesIO(content), convert_options=convert)
+            READ.add(option)
+            convert = csv.ConvertOptions(
+                column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False
+            )
+            source = sys.stdin.buffer if path == STANDARD else path
+            table = csv.read_csv(source, convert_options=convert)
     except (pa.ArrowException, OSError) as error:
         # Arrow appends the content of a row with a wrong number of columns.
         reason = re.sub(r"(got \d+): .*", r"\1", str(error).splitlines()[0])
         advice = "Give a CSV file in UTF-8 whose first line is the header, or a parquet file."
-        raise UsageError(f"{option}: {name} cannot be read ({reason}). {advice}") from error
+        raise ValueError(f"{option}: {name} cannot be read ({reason}). {advice}") from error
     if any(str(kind) == "binary" for kind in table.schema.types):
         advice = "Save it as CSV UTF-8, or convert a spreadsheet with pandas.read_excel."
-        raise UsageError(f"{option}: {name} is not text in UTF-8. {advice}")
+        raise ValueError(f"{option}: {name} is not text in UTF-8. {advice}")
     if table.num_columns == 1 and re.search(r"[;\t]", table.column_names[0]):
         advice = "Save it with commas, and with points in decimal numbers."
-        raise UsageError(f"{option}: {name} has no commas between columns. {advice}")
-    if not table.num_columns or not table.num_rows:
-        raise UsageError(f"{option}: {name} has no rows below its header.")
-    names = table.column_names
-    if repeated := [column for column in names if names.count(column) > 1]:
-        advice = "Rename them, or delete the lines above the header, such as a title."
-        found = f"several columns with the name {repeated[0]!r}"
-        raise UsageError(f"{option}: {name} has {found}. {advice}")
+        raise ValueError(f"{option}: {name} has no commas between columns. {advice}")
     return table
 
 
 def label_types(names: Sequence[str], known: np.ndarray | None) -> dict[str, Any]:
-    """Return the type of labels in a column of a CSV file: that of the ``known`` labels."""
+    """Return the type of labels in a column of a CSV file: strings, if the ``known`` labels are."""
     import pyarrow as pa
 
-    kinds = {"i": pa.int64(), "f": pa.float64(), "U": pa.string()}
-    if known is None or len(names) != 1 or known.dtype.kind not in kinds:
-        return {}
-    return {names[0]: kinds[known.dtype.kind]}
+    is_string = known is not None and len(names) == 1 and known.dtype.kind == "U"
+    return {names[0]: pa.string()} if is_string else {}
 
 
 def check_columns(table: pa.Table, names: Iterable[str], option: str, path: str) -> None:
@@ -84,7 +71,7 @@ def check_columns(table: pa.Table, names: Iterable[str], option: str, path: str)
 
         similar = difflib.get_close_matches(missing, columns, 1)
         hint = f"Did you mean {similar[0]!r}?" if similar else f"It has {name_some(columns, 12)}."
-        raise UsageError(f"{option}: {source} has no column {missing!r}. {hint}")
+        raise ValueError(f"{option}: {source} has no column {missing!r}. {hint}")
 
 
 def check_files(
@@ -97,24 +84,35 @@ def check_files(
     files = {name: file for name, file in inputs.items() if file not in (None, STANDARD)}
     for option, file in files.items():
         if not file or not os.path.exists(file):
-            raise UsageError(f"{option}: there is no file {file or repr(file)}.")
-        if os.path.isdir(file) and not any(Path(file).rglob("*.parquet")):
-            found = f"{file} is a folder without parquet files"
-            raise UsageError(f"{option}: {found}. Give the name of a file.")
+            raise ValueError(f"{option}: there is no file {file or repr(file)}.")
     if path is None or path == STANDARD:
         return
-    try:
-        folder = check_target(Path(path)).parent
-    except (OSError, ValueError) as error:
-        raise UsageError(str(error).replace("path:", "--out:", 1)) from error
+    folder = check_target(Path(path)).parent
     if not os.access(folder, os.W_OK):
-        raise UsageError(f"--out: the folder {folder} is not writable.")
+        raise ValueError(f"--out: the folder {folder} is not writable.")
     if endings and Path(path).suffix.lower() not in endings:
-        raise UsageError(f"--out: {path} must end with {' or '.join(endings)}.")
+        raise ValueError(f"--out: {path} must end with {' or '.join(endings)}.")
     if os.path.exists(path) and any(os.path.samefile(path, str(file)) for file in files.values()):
-        raise UsageError(
+        raise ValueError(
             f"--out: {path} is an input and would be overwritten. Choose another name."
         )
+
+
+def rounded(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Round columns of predictions to the digit of the fourth figure of the smallest std.
+
+    Without std, as for probabilities, to six decimals.
+    """
+    import numpy as np
+
+    std = np.asarray(table["std"]) if "std" in names else np.zeros(0)
+    std = std[std > 0.0]
+    decimals = 3 - int(np.floor(np.log10(std.min()))) if len(std) else 6
+    for name in names:
+        if str(table[name].type) == "double":
+            values = np.asarray(table[name]).round(decimals)
+            table = table.set_column(table.column_names.index(name), name, [values])
+    return table
 
 
 def write_table(path: str, table: pa.Table) -> None:
@@ -128,7 +126,4 @@ def write_table(path: str, table: pa.Table) -> None:
     if path == STANDARD:
         write_out(content.decode())
         return
-    try:
-        write_atomically(path, content)
-    except OSError as error:
-        raise UsageError(f"--out: {path} cannot be written ({error}).") from error
+    write_atomically(path, content)

@@ -7,9 +7,9 @@ scorer for scikit-learn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,51 +17,35 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone, 
 from sklearn.metrics import get_scorer
 from sklearn.utils.metadata_routing import MetadataRequest
 
-from ._utils.frames import as_frame
-from ._utils.progress import LOG, progress_bar
-from ._utils.tables import Table, format_number, plural, wrap
-from ._utils.validation import check_fraction, check_int
+from .._utils.frames import as_frame
+from .._utils.progress import progress_bar
+from .._utils.tables import Table, format_number, plural
+from .._utils.validation import check_fraction, check_int
+from ..gaussian.responses import RESPONSES, Bernoulli, Response
+from ..learners.classifier import EmpiricalBayesClassifier, task_probabilities
+from ..learners.empirical_bayes import EmpiricalBayesLearner
+from ..learners.reading import tasks_to_score
+from ..losses import Loss, error_name, get_loss
+from ..show.displays import PALETTE, RC, new_axes, pyplot, shortened
+from ..tasks.episodes import SupportLike, SupportSampling, split_first
+from ..tasks.reading import label_keys
+from ..tasks.rows import Array, standard_errors, task_means
+from ..tasks.task_set import TaskSet, target_positions
 from .baselines import BASELINES, DESCRIPTIONS, Baseline
-from .gaussian.responses import RESPONSES, Bernoulli, Response
-from .learners.classifier import EmpiricalBayesClassifier, task_probabilities
-from .learners.empirical_bayes import EmpiricalBayesLearner
-from .learners.reading import tasks_to_score
-from .losses import Loss, error_name, get_loss
-from .tasks.episodes import SupportLike, SupportSampling, split_first
-from .tasks.reading import label_keys
-from .tasks.rows import Array, standard_errors, task_means
-from .tasks.task_set import TaskSet, row_copies, target_positions
 
-__all__ = ["Evaluation", "task_scorer"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["BASELINES", "Evaluation", "task_scorer"]
 
 #: Default numbers of support rows, of which those are used that at least half of the tasks exceed.
 SUPPORTS = (0, 1, 2, 5, 10, 20, 50)
 
 
-def default_methods(loss: str | Loss = "squared", learner: Any = None) -> dict[str, Any]:
-    """Return a learner for this loss, and the baselines, by their names in tables."""
-    response = find_loss(loss)
-    if isinstance(response, Bernoulli):
-        return {"tailored": learner or EmpiricalBayesClassifier(), **BASELINES["classes"]}
-    learner = learner or EmpiricalBayesLearner(loss=loss)
-    if isinstance(response, Response):
-        return {"tailored": learner, **BASELINES["counts"]}
-    mixed = clone(BASELINES["numbers"]["mixed model"])
-    mixed.set_params(fit_intercept=learner.fit_intercept)  # a formula determines it
-    return {"tailored": learner, **BASELINES["numbers"], "mixed model": mixed}
-
-
-def find_loss(loss: str | Loss) -> Loss:
-    """Return the loss with this name, which may be one for classes or counts.
-
-    A loss is returned unchanged.
-    """
-    return RESPONSES[loss]() if isinstance(loss, str) and loss in RESPONSES else get_loss(loss)
-
-
 @dataclass(frozen=True, repr=False, eq=False)
 class Evaluation:
-    """Errors of methods on new tasks; ``print`` shows tables, and `to_frame` returns one.
+    """Errors of methods on new tasks; ``print`` shows tables, `to_frame` returns one, and `plot`
+    draws them.
 
     Attributes
     ----------
@@ -125,40 +109,36 @@ class Evaluation:
 
     @property
     def tables(self) -> list[Table]:
-        """Tables of the scores, the error first.
+        """Tables of the scores, the error first: means over tasks with standard errors, by number
+        of support rows.
 
-        Means over tasks with standard errors, by number of support rows.
-
-        The table of errors also has the coverage of the first method's intervals.
+        The table of errors also has the coverage of the first method's intervals, and the last
+        table defines each baseline.
         """
         found = []
-        for name, values in self.scores.items():
-            if name in ("covered", "width"):
-                continue
-            rows = []
-            pairs = zip(values.mean(axis=2), standard_errors(values), strict=True)
-            for method, (means, errors) in zip(self.methods, pairs, strict=True):
-                rows.append([method, *map(_with_error, means, errors)])
-            if name == self.error_name and self.has_intervals:
+        definitions = [
+            f"{name}: {text}" for name, text in DESCRIPTIONS.items() if name in self.methods
+        ]
+        caption = "± is the standard error over tasks. All columns have the same query rows."
+        names = [name for name in self.scores if name not in ("covered", "width")]
+        for name in names:
+            mean, error = self.scores[name].mean(axis=2), standard_errors(self.scores[name])
+            rows = [
+                [method, *(f"{format_number(m)} ± {e:.2g}" for m, e in zip(*pair, strict=True))]
+                for method, *pair in zip(self.methods, mean, error, strict=True)
+            ]
+            if name == names[0] and self.has_intervals:
                 covered = (f"{100 * fraction:.1f} %" for fraction in self.covered[0])
                 rows.append([f"inside {100 * self.coverage:g} % intervals", *covered])
             tasks = plural(len(self.labels), "new task")
             title = f"Mean {name} on {tasks}, by number of support rows"
+            text = " ".join([caption, *definitions]) if name == names[-1] else ""
             columns = ["method", *map(str, self.supports)]
-            found.append(Table.of_rows(title, columns, rows, n_printed=len(rows)))
+            found.append(Table.of_rows(title, columns, rows, text, n_printed=len(rows)))
         return found
 
-    @property
-    def caption(self) -> list[str]:
-        """Sentences that define the numbers of the ``tables`` and each baseline."""
-        known = (f"{name}: {DESCRIPTIONS[name]}" for name in self.methods if name in DESCRIPTIONS)
-        return ["± is the standard error over tasks. All columns have the same query rows.", *known]
-
     def __str__(self) -> str:
-        tables = "\n\n".join(map(str, self.tables))
-        return "\n".join(
-            [tables, "", *(line for text in self.caption for line in wrap(text, "  "))]
-        )
+        return "\n\n".join(map(str, self.tables))
 
     __repr__ = __str__
 
@@ -176,14 +156,41 @@ class Evaluation:
             columns[name.lower().replace(" ", "_")] = values.mean(axis=2).ravel()
         return as_frame(columns)
 
+    def plot(self, axes: Sequence[Axes] | None = None) -> list[Axes]:
+        """Draw the errors and, if there are intervals, the coverage of the first method by number
+        of support rows.
 
-def _with_error(mean: float, error: float) -> str:
-    return f"{format_number(mean)} ± {error:.2g}"
+        The band is one standard error.  Errors far above the others are left out.  Return the axes,
+        one or two, which are in separate figures by default.
+        """
+        x, (own, *_), error = np.arange(len(self.supports)), self.mean, self.standard_error[0]
+        axes = [new_axes(4.4, 3.5) for _ in range(1 + self.has_intervals)] if axes is None else axes
+        with pyplot().rc_context(RC):
+            lines = zip(self.methods, self.mean, PALETTE, "o^sDvPX", strict=False)
+            for name, mean, color, marker in lines:
+                axes[0].plot(x, mean, label=shortened(name), color=color, marker=marker)
+            axes[0].fill_between(x, own - error, own + error, color=PALETTE[0], alpha=0.18)
+            # Baselines with very large errors at few rows would flatten the other lines.
+            top = max(1.1 * own.max(), 2.5 * np.median(self.mean))
+            axes[0].set_ylim(top=min(top, axes[0].get_ylim()[1]))
+            axes[0].set_ylabel(f"mean {self.error_name}")
+            axes[0].legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
+            if self.has_intervals:
+                bars = 200.0 * standard_errors(self.scores["covered"][0])
+                label = "empirical, ± 2 standard errors"
+                axes[1].errorbar(x, 100.0 * self.covered[0], bars, label=label, capsize=3)
+                axes[1].axhline(100.0 * self.coverage, color="0.35", ls="--", label="nominal")
+                axes[1].set(ylim=(0.0, 102.0), ylabel="coverage of the intervals, %")
+                axes[1].legend(loc="lower right")
+            for ax in axes:
+                ax.set_xticks(x, [f"{n:,}" for n in self.supports])
+                ax.set_xlabel(f"support rows ({len(self.labels):,} tasks)")
+        return list(axes)
 
 
 def evaluate(
     tasks: TaskSet,
-    methods: Mapping[str, Any] | None = None,
+    methods: Any = None,
     *,
     supports: SupportLike = None,
     n_folds: int = 5,
@@ -197,11 +204,11 @@ def evaluate(
     Parameters
     ----------
     tasks : TaskSet
-    methods : mapping of str to estimators, optional
-        Learners or baselines; clones of them are fitted.  By default the learner with its defaults
-        and the `tailored.baselines.BASELINES` for this kind of target.  If one of them is a
-        classifier, or the target of a table has classes, all methods must predict probabilities and
-        are scored by them.
+    methods : learner, or mapping of str to learners and baselines, optional
+        Clones of them are fitted.  A single learner is compared with the
+        `tailored.evaluation.BASELINES` for this kind of target; by default it is the learner with
+        its defaults.  If one of the methods is a classifier, or the target of a table has classes,
+        all methods must predict probabilities and are scored by them.
     supports : sequence of int, "first" or ("first", ...), optional
         Numbers of support rows.  Only tasks with more rows than the largest number are evaluated;
         the other tasks are used for fitting only.  By default those of 0, 1, 2, 5, 10, 20 and 50
@@ -226,70 +233,83 @@ def evaluate(
     """
     if not isinstance(tasks, TaskSet):
         raise TypeError(f"tasks: expected a TaskSet, got {type(tasks).__name__}")
-    if not isinstance(methods, Mapping | None) or not all(
-        hasattr(m, "fit") for m in (methods or {}).values()
-    ):
-        raise TypeError(
-            "methods: expected a dict of names and learners, such as {'mine': "
-            "EmpiricalBayesLearner()}"
-        )
     n_folds = check_int("n_folds", n_folds, minimum=2)
     random_state = check_int("random_state", random_state, 0)
     check_fraction("coverage", coverage)
-    classes: tuple[Any, ...] = () if tasks.encoding is None else tasks.encoding.classes
-    if classes or any(map(is_classifier, (methods or {}).values())):
-        loss, classes = Bernoulli(), classes or tuple(np.unique(tasks.y).tolist())
-        tasks = tasks.replace(y=target_positions(tasks, classes))
-    if loss is None:
-        own = [m.loss for m in (methods or {}).values() if isinstance(m, EmpiricalBayesLearner)]
-        loss = own[0] if own else "squared"
-    methods = default_methods(loss) if methods is None else dict(methods)
+    tasks, named, loss, classes = _prepared(tasks, methods, loss)
     in_order, numbers = split_first(supports)
     draws: dict[str, Any] = {"random_state": random_state, "shuffle": not in_order}
     folds = _folds(tasks, _supports(tasks, supports, numbers), min(n_folds, len(tasks)), draws)
-    shape = len(methods), len(folds[0].supports), len(tasks)
     scores: dict[str, Array] = {}
-    predictions = []
-    with progress_bar("evaluate", len(folds) * len(methods), enabled=progress) as advance:
-        for k, fold in enumerate(folds):
-            for i, (name, method) in enumerate(methods.items()):
-                LOG.info("evaluate: part %d of %d, %s", k + 1, len(folds), name)
+    predictions: dict[str, list[Array]] = {}
+    with progress_bar("evaluate", len(folds) * len(named), enabled=progress) as advance:
+        for fold in folds:
+            for i, method in enumerate(named.values()):
                 fitted = clone(method).fit(tasks[fold.train])
                 for j, (n, support) in enumerate(fold.supports.items()):
-                    predicted, found = _score(
-                        fitted, support, fold.query, find_loss(loss), coverage
-                    )
-                    for score, values in found.items():
-                        scores.setdefault(score, np.full(shape, np.nan))[i, j, fold.tasks] = values
-                    if i == 0:
-                        predictions.append(_columns(tasks, fold, n, predicted, classes))
+                    predicted, found = _score(fitted, support, fold.query, loss, coverage)
+                    for name, values in found.items():
+                        shape = len(named), len(fold.supports), len(tasks)
+                        scores.setdefault(name, np.full(shape, np.nan))[i, j, fold.tasks] = values
+                    for name, column in (
+                        _columns(tasks, fold, n, predicted, classes) if not i else ()
+                    ):
+                        predictions.setdefault(name, []).append(column)
                 advance(1)
     evaluated = np.sort(np.concatenate([fold.tasks for fold in folds]))
-    joined = {name: np.concatenate([each[name] for each in predictions]) for name in predictions[0]}
     return Evaluation(
-        methods=tuple(methods),
+        methods=tuple(named),
         supports=tuple(folds[0].supports),
         labels=tasks.labels[evaluated],
         scores={name: values[:, :, evaluated] for name, values in scores.items()},
-        predictions=as_frame(joined),
+        predictions=as_frame({name: np.concatenate(parts) for name, parts in predictions.items()}),
         coverage=coverage,
         classes=classes,
     )
 
 
+def _prepared(
+    tasks: TaskSet, methods: Any, loss: str | Loss | None
+) -> tuple[TaskSet, dict[str, Any], Loss, tuple[Any, ...]]:
+    """Return tasks with positions of classes as targets, the methods by name, the loss, and the
+    classes, if there are any.
+    """
+    named = {"tailored": methods} if hasattr(methods, "fit") else methods or {}
+    if not isinstance(named, Mapping) or not all(hasattr(each, "fit") for each in named.values()):
+        raise TypeError(
+            "methods: expected a learner, or a dict of names and learners, such as {'mine': "
+            "EmpiricalBayesLearner()}"
+        )
+    classes: tuple[Any, ...] = () if tasks.encoding is None else tasks.encoding.classes
+    if classes or any(map(is_classifier, named.values())):
+        loss, classes = Bernoulli(), classes or tuple(np.unique(tasks.y).tolist())
+        tasks = tasks.replace(y=target_positions(tasks, classes))
+    if loss is None:
+        own = [each.loss for each in named.values() if isinstance(each, EmpiricalBayesLearner)]
+        loss = own[0] if own else "squared"
+    learner: Any = EmpiricalBayesClassifier() if classes else EmpiricalBayesLearner(loss=loss)
+    if isinstance(loss, str):
+        loss = RESPONSES[loss]() if loss in RESPONSES else get_loss(loss)
+    if isinstance(methods, Mapping):
+        return tasks, dict(named), loss, classes
+    kind = "classes" if classes else "counts" if isinstance(loss, Response) else "numbers"
+    named = {"tailored": learner, **named, **BASELINES[kind]}
+    if kind == "numbers":  # a formula determines the intercept
+        mixed = clone(named["mixed model"])
+        named["mixed model"] = mixed.set_params(fit_intercept=named["tailored"].fit_intercept)
+    return tasks, named, loss, classes
+
+
 def _columns(
     tasks: TaskSet, fold: _Fold, n_support: int, predicted: Array, classes: tuple[Any, ...]
-) -> dict[str, Any]:
-    """Return columns of the predictions of a fold, given this number of support rows."""
-    targets: Any = fold.query.y
+) -> Iterator[tuple[str, Any]]:
+    """Yield columns of the predictions of a fold, given this number of support rows."""
+    yield "task", tasks.labels[np.repeat(fold.tasks, fold.query.sizes)]
+    yield "row", fold.rows
+    yield "target", np.array(classes)[fold.query.y.astype(int)] if classes else fold.query.y
+    yield "support", np.full(len(fold.rows), n_support)
     names = [f"probability_{label}" for label in classes] or ["prediction"]
-    return {
-        "task": tasks.labels[np.repeat(fold.tasks, fold.query.sizes)],
-        "row": fold.rows,
-        "target": np.array(classes)[targets.astype(np.intp)] if classes else targets,
-        "support": np.full(len(targets), n_support),
-        **dict(zip(names, predicted.reshape(len(targets), -1).T, strict=True)),
-    }
+    yield from zip(names, predicted.reshape(len(fold.rows), -1).T, strict=True)
 
 
 class _Fold(NamedTuple):
@@ -326,6 +346,7 @@ def _folds(
     # the result.
     order = np.argsort(label_keys(tasks.labels, draws["random_state"]), kind="stable")
     single = tasks[order].single_rows()
+    numbered = tasks.replace(y=np.arange(float(len(tasks.y))))[order]
     is_evaluated = single.sizes > supports[-1]
     if (n_evaluated := int(is_evaluated.sum())) < 2:
         found = f"found {n_evaluated} of {len(tasks)}"
@@ -341,19 +362,13 @@ def _folds(
         held_out = np.flatnonzero(is_evaluated & (number == k))
         if not len(held_out):
             continue
-        is_support, n_support = single[held_out].support_rows(supports[-1], **draws)
-        pool = single[held_out].with_rows(is_support, n_support)
-        query = single[held_out].with_rows(~is_support, single.sizes[held_out] - n_support)
+        pool, query = single[held_out].support_query(supports[-1], **draws)
+        rows = numbered[held_out].support_query(supports[-1], **draws)[1].y.astype(np.intp)
         chosen = {
             n: pool if n >= pool.sizes.max() else pool.support_query(n, **draws)[0]
             for n in supports
         }
-        positions = order[held_out]
-        rows = np.concatenate(
-            [np.arange(tasks.offsets[t], tasks.offsets[t + 1]) for t in positions]
-        )
-        rows = np.repeat(rows, row_copies(tasks)[rows])[~is_support]
-        folds.append(_Fold(order[number != k], positions, chosen, query, rows))
+        folds.append(_Fold(order[number != k], order[held_out], chosen, query, rows))
     return folds
 
 
@@ -365,7 +380,7 @@ def _score(
     if isinstance(fitted, Baseline):
         predicted = fitted.predict_rows(support, query)
     elif is_classifier(fitted):
-        predicted = class_probabilities(fitted.predict_tasks(query, support))
+        predicted = task_probabilities(fitted.learners_, query, support)
     else:
         table = fitted.predict_tasks(query, support, coverage=coverage)
         predicted, lower, upper = (table[name] for name in ("prediction", "lower", "upper"))
@@ -377,14 +392,6 @@ def _score(
     return predicted, {
         name: task_means(values, query.offsets, weights) for name, values in by_row.items()
     }
-
-
-def class_probabilities(table: NDArray[np.void]) -> Array:
-    """Return the probability of each class, (n, K), from the structured array of a classifier's
-    ``predict_tasks``.
-    """
-    columns = [table[name] for name in (table.dtype.names or ())[1:]]
-    return np.column_stack(columns if len(columns) > 1 else [1.0 - columns[0], columns[0]])
 
 
 def _scores_of_rows(prediction: Array, y: Array, loss: Loss) -> dict[str, Array]:
@@ -429,23 +436,42 @@ class _Classified(ClassifierMixin, BaseEstimator):
         return np.asarray(self.classes_[X.argmax(axis=1)])
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class TaskScorer:
-    """Scorer that adapts to some rows of each task and scores the predictions of its other rows."""
+@dataclass(frozen=True)
+class task_scorer:  # noqa: N801: it is called as a function
+    """Scorer for `GridSearchCV` and `cross_val_score` over whole tasks.
 
-    scoring: str
-    n_support: SupportLike
-    random_state: int
+    It adapts to some rows of each task, and scores the predictions of its other rows.
+
+    Parameters
+    ----------
+    scoring : str
+        Name of one of scikit-learn's scorers, applied to the predictions of all query rows.
+    n_support : default=0.5
+        The support rows of each task, as in `EmpiricalBayesLearner`; of a range, its middle.  Small
+        tasks have fewer, because one row is always scored.
+    random_state : int, RandomState or None, default=0
+        Seed of the support rows.
+    """
+
+    scoring: str = "neg_mean_absolute_error"
+    n_support: SupportLike = field(default=0.5, kw_only=True)
+    random_state: int = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        # Raise for invalid arguments now; in cross-validation the score would be NaN.
+        get_scorer(self.scoring)
+        SupportSampling.of(self.n_support)
 
     def __call__(
         self, estimator: Any, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None
     ) -> float:
-        # The learner is the last step of a pipeline; the steps before it transform the rows.
+        """Return the score of a fitted learner, which may be in a search or the last step of a
+        pipeline.
+        """
         estimator = getattr(estimator, "best_estimator_", estimator)
-        steps = getattr(estimator, "steps", None)
-        if steps is not None:
-            X, estimator = estimator[:-1].transform(X) if len(steps) > 1 else X, steps[-1][1]
-            estimator = getattr(estimator, "best_estimator_", estimator)
+        if (steps := getattr(estimator, "steps", None)) is not None:
+            X = estimator[:-1].transform(X) if len(steps) > 1 else X
+            estimator = getattr(steps[-1][1], "best_estimator_", steps[-1][1])
         if not hasattr(estimator, "predict_tasks"):
             kind = type(estimator).__name__
             raise TypeError(
@@ -454,9 +480,8 @@ class TaskScorer:
             )
         if not isinstance(X, TaskSet) and groups is None:
             raise ValueError(
-                "groups: task_scorer needs the task of each row; pass params={'groups': ...} "
-                "with metadata routing "
-                "enabled (sklearn.set_config(enable_metadata_routing=True))"
+                "groups: task_scorer needs the task of each row; pass params={'groups': ...} with "
+                "metadata routing enabled (sklearn.set_config(enable_metadata_routing=True))"
             )
         tasks = tasks_to_score(estimator, X, y, groups, side_info)
         support, query = SupportSampling.of(self.n_support).split(tasks, self.random_state)
@@ -474,29 +499,3 @@ class TaskScorer:
         for name in ("groups", "side_info"):
             request.score.add_request(param=name, alias=True)
         return request
-
-    def __repr__(self) -> str:
-        return f"task_scorer({self.scoring!r}, n_support={self.n_support!r})"
-
-
-def task_scorer(
-    scoring: str = "neg_mean_absolute_error",
-    *,
-    n_support: SupportLike = 0.5,
-    random_state: int = 0,
-) -> TaskScorer:
-    """Make a scorer for `GridSearchCV` and `cross_val_score` over whole tasks.
-
-    Parameters
-    ----------
-    scoring : str
-        Name of one of scikit-learn's scorers, applied to the predictions of all query rows.
-    n_support : default=0.5
-        The support rows of each task, as in `EmpiricalBayesLearner`; of a range, its middle.  Small
-        tasks have fewer, because one row is always scored.
-    random_state : int, RandomState or None, default=0
-        Seed of the support rows.
-    """
-    get_scorer(scoring)  # raise for an unknown name now; in cross-validation the score would be NaN
-    SupportSampling.of(n_support)  # likewise
-    return TaskScorer(scoring, n_support, random_state)
