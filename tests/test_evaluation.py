@@ -7,7 +7,7 @@ from sklearn.base import clone
 from sklearn.metrics import accuracy_score, log_loss, mean_poisson_deviance
 
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
-from tailored.evaluation import BASELINES, Evaluation, default_methods, evaluate
+from tailored.evaluation import BASELINES, Evaluation, evaluate
 
 MEAN = {"mean": clone(BASELINES["numbers"]["pooled ridge"]).set_params(offset=False)}
 CONSTANT = BASELINES["classes"]["constant"]

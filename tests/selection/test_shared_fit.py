@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.linalg import block_diag
-from tailored.show.displays import effects_of
 
 import tailored
 from folds import few_folds
@@ -20,6 +19,7 @@ from tailored.losses import Squared
 from tailored.priors.shared import SharedLevels
 from tailored.selection import learn, shared_fit
 from tailored.selection.data import Settings, TrainingData
+from tailored.show.displays import effects_of
 
 #: No side information.
 NONE = np.zeros((0, 0))

@@ -5,7 +5,6 @@ Each command is a dataclass: its fields are the arguments and options, and `run`
 
 from __future__ import annotations
 
-import csv
 import shlex
 import sys
 from dataclasses import dataclass
@@ -18,18 +17,13 @@ from .console import note, report_errors, say, with_options
 from .tables import (
     STANDARD,
     TABLES,
-    check_columns,
-    check_files,
-    label_types,
+    check_output,
     read_table,
-    rounded,
+    with_rounded,
     write_table,
 )
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-
     from ..tasks.task_set import TaskSet
 
 #: Maximum number of tasks in the evaluation of a report, and its number of folds.
@@ -120,22 +114,18 @@ class TableCommand(Command):
         from ..tasks.parsing import parse
         from ..tasks.task_set import TaskSet
 
-        given = {"--task": self.task, "--target": self.target, "--varying": self.varying}
-        if self.formula is None and (missing := [name for name in [*given][:2] if not given[name]]):
-            raise ValueError(f"Missing option '{missing[0]}', or --formula.")
-        if self.formula is not None and (repeated := [name for name in given if given[name]]):
-            raise ValueError(
-                f"{repeated[0]}: not with --formula, which names the columns. Omit this option."
-            )
+        if self.formula is None and not (self.task and self.target):
+            raise ValueError("--task, --target: name these columns, or give a --formula.")
+        if self.formula is not None and (self.task or self.target or self.varying):
+            names = "--task, --target, --varying"
+            raise ValueError(f"{names}: not with --formula, which names the columns. Omit them.")
         options: dict[str, Any] = {"side_columns": _names(self.side_columns), "time": self.time}
         options["exposure"] = self.exposure
+        labels = _names(self.task) or list(as_columns(parse(self.formula).task))
+        table, options["side_info"] = _read_tables(self.data, self.side_info, labels)
         if self.formula is not None:
-            labels = list(as_columns(parse(self.formula).task))
-            table, options["side_info"] = _read_tables(self.data, self.side_info, labels)
             tasks = TaskSet.from_formula(self.formula, table, missing="drop", **options)
         else:
-            labels = _names(self.task) or []
-            table, options["side_info"] = _read_tables(self.data, self.side_info, labels)
             options |= {"task": labels if len(labels) > 1 else labels[0], "target": self.target}
             tasks = TaskSet.from_frame(table, missing="impute", **options)
         encoding: Any = tasks.encoding
@@ -167,7 +157,9 @@ class TableCommand(Command):
 class Fit(TableCommand):
     """Fit a model to a table with many tasks, and write it to a file.
 
-    Example: tailored fit pupils.csv --task school --target score -o model.tailored
+    \b
+    Example:
+    tailored fit pupils.csv --task school --target score -o model.tailored
 
     Rows without a task or a target are left out, and missing features are replaced by their means.
 
@@ -177,7 +169,7 @@ class Fit(TableCommand):
     out: str = _out("model.tailored", "Model file to write.")
 
     def run(self) -> None:
-        check_files(self.out, data=self.data, side_info=self.side_info)
+        check_output(self.out, self.data, self.side_info)
         tasks = self.read_tasks()
         learner = self.learner_for(tasks)
         from ..show.summary import summaries_of
@@ -197,9 +189,11 @@ class Fit(TableCommand):
 
 @dataclass
 class Predict(Command):
-    """Append predictions, bounds of prediction intervals and predictive std to a table.
+    """Append predictions with intervals and std to a table.
 
-    Example: tailored predict model.tailored new.csv --support first.csv -o predictions.csv
+    \b
+    Example:
+    tailored predict model.tailored new.csv --support first.csv -o predictions.csv
 
     Predictions are means of the target, unless fit had another --loss; for classes, probabilities.
     They are rounded to the digit of the fourth figure of the smallest std.
@@ -235,50 +229,44 @@ class Predict(Command):
     )
 
     def run(self) -> None:
-        files = {"model": self.model, "data": self.data, "support": self.support}
-        check_files(self.out, endings=TABLES, side_info=self.side_info, **files)
+        files = self.model, self.data, self.support, self.side_info
+        check_output(self.out, *files, endings=TABLES)
         learner = _load(self.model)
-        labels, known = list(learner.encoding_.task_columns), getattr(learner, "task_labels_", None)
-        table, side = _read_tables(self.data, self.side_info, labels, known)
+        labels, types = list(learner.encoding_.task_columns), _label_types(learner)
+        table, side = _read_tables(self.data, self.side_info, labels, types)
         rows = None
         if self.support is not None:
-            rows = _read_by_task(self.support, labels, "--support", known)
+            rows = read_table(self.support, "--support", labels, types)
         options: dict[str, Any] = {"side_info": side}
         # Predictions of classes are probabilities without intervals, but totals of classes have
         # intervals.
         if self.total_by is not None or not hasattr(learner, "classes_"):
             options["coverage"] = self.coverage
         if self.total_by is not None:
-            check_columns(table, [self.total_by], "--total-by", self.data)
-            weights = [] if self.weights is None else [self.weights]
-            check_columns(table, weights, "--weights", self.data)
             options |= {"weights": self.weights, "statistic": "mean" if self.mean else "total"}
-            table = learner.predict_totals(table, rows, by=self.total_by, **options)
-            names = table.column_names[1:]
+            found = learner.predict_totals(table, rows, by=self.total_by, **options)
+            table, names = found.select([0]), found.column_names[1:]
         elif self.mean or self.weights is not None:
             raise ValueError("--weights, --mean: they are for totals. Add --total-by COLUMN.")
         else:
             _note_imputed(table, learner.encoding_)
-            predicted = learner.predict_tasks(table, rows, **options)
-            names = [name for name in predicted.column_names if name not in labels]
-            if replaced := [name for name in names if name in table.column_names]:
-                kept = "rename them to keep them"
-                note(f"data: columns {', '.join(replaced)} are replaced by predictions; {kept}")
-            table = table.drop_columns(replaced)
-            for name in names:
-                table = table.append_column(name, predicted[name])
-        write_table(self.out, rounded(table, names))
+            found = learner.predict_tasks(table, rows, **options)
+            names = [name for name in found.column_names if name not in labels]
+            table = table.drop_columns([name for name in names if name in table.column_names])
+        write_table(self.out, with_rounded(table, found.select(names)))
         if self.out != STANDARD:
             note(f"{table.num_rows:,} predictions: {self.out}")
 
 
 @dataclass
 class Evaluate(TableCommand):
-    """Estimate the errors of the model and of baselines on new tasks, by cross-validation.
+    """Cross-validate the model and baselines on new tasks.
 
     There is one error for each number of support rows, which are the observed rows of a new task.
 
-    Example: tailored evaluate pupils.csv --task school --target score --side-info schools.csv
+    \b
+    Example:
+    tailored evaluate pupils.csv --task school --target score --side-info schools.csv
     """
 
     rows: str = _column(
@@ -289,7 +277,6 @@ class Evaluate(TableCommand):
     )
 
     def run(self) -> None:
-        check_files(None, data=self.data, side_info=self.side_info)
         supports: Any = self.rows
         if self.rows is not None:
             supports = [int(n) if n.isdecimal() else n for n in self.rows.split(",")]
@@ -307,9 +294,11 @@ class Evaluate(TableCommand):
 
 @dataclass
 class Summary(Command):
-    """Print what was fitted, how good it is on new tasks, and what matters.
+    """Print what was fitted, how good it is, and what matters.
 
-    Example: tailored summary model.tailored
+    \b
+    Example:
+    tailored summary model.tailored
     """
 
     model: str = _MODEL
@@ -322,7 +311,6 @@ class Summary(Command):
     )
 
     def run(self) -> None:
-        check_files(None, model=self.model)
         from .. import load
         from ..show.summary import summaries_of
 
@@ -333,7 +321,9 @@ class Summary(Command):
 class Report(Command):
     """Write an HTML page about a model and its data.
 
-    Example: tailored report model.tailored --data pupils.csv --side-info schools.csv -o report.html
+    \b
+    Example:
+    tailored report model.tailored --data pupils.csv --side-info schools.csv -o report.html
     """
 
     model: str = _MODEL
@@ -353,14 +343,14 @@ class Report(Command):
     )
 
     def run(self) -> None:
-        check_files(self.out, model=self.model, data=self.data, side_info=self.side_info)
+        check_output(self.out, self.model, self.data, self.side_info)
         from ..show.report import write_report
         from ..tasks.task_set import TaskSet
 
         learner = _load(self.model)
         target, encoding = learner.columns_in_["target"], learner.encoding_
-        task, known = list(encoding.task_columns), getattr(learner, "task_labels_", None)
-        table, side = _read_tables(self.data, self.side_info, task, known)
+        task = list(encoding.task_columns)
+        table, side = _read_tables(self.data, self.side_info, task, _label_types(learner))
         missing = "impute" if encoding.imputes else "error"
         options: Any = {"side_info": side, "encoding": encoding, "missing": missing}
         task = task if len(task) > 1 else task[0]
@@ -383,7 +373,7 @@ class Report(Command):
         return evaluate(tasks, learner, n_folds=REPORT_FOLDS, **options)
 
 
-def _note_imputed(table: pa.Table, encoding: Any) -> None:
+def _note_imputed(table: Any, encoding: Any) -> None:
     """Name the features with missing values, which are imputed."""
     names = [column.name for column in encoding.features]
     if imputed := [name for name in names if name in table.column_names and table[name].null_count]:
@@ -391,34 +381,33 @@ def _note_imputed(table: pa.Table, encoding: Any) -> None:
 
 
 def _read_tables(
-    data: str, side_info: str | None, task: list[str], known: np.ndarray | None = None
-) -> tuple[pa.Table, pa.Table | None]:
-    """Read a table and its side information, whose task labels have the type of the ``known``
-    labels or of the table.
+    data: str, side_info: str | None, task: list[str], types: dict[str, Any] | None = None
+) -> tuple[Any, Any]:
+    """Read a table and its side information, whose task labels have the type of those of the
+    table.
     """
-    table = _read_by_task(data, task, "data", known)
+    table = read_table(data, "data", task, types)
     if side_info is None:
         return table, None
-    if known is None:
-        import numpy as np
-
-        known = np.asarray(table[task[0]].unique().drop_null().to_pylist())
-    return table, _read_by_task(side_info, task, "--side-info", known)
+    types = {name: table.schema.field(name).type for name in task}
+    return table, read_table(side_info, "--side-info", task, types)
 
 
-def _read_by_task(path: str, names: list[str], option: str, known: np.ndarray | None) -> pa.Table:
-    """Read a table; labels in a single column have the type of the ``known`` labels."""
-    table = read_table(path, option, label_types(names, known))
-    check_columns(table, names, option, path)
-    return table
+def _label_types(learner: Any) -> dict[str, Any]:
+    """Return the type of task labels in CSV files: strings that look like numbers stay strings, if
+    those of the model are strings.
+    """
+    import pyarrow as pa
+
+    labels, names = getattr(learner, "task_labels_", None), learner.encoding_.task_columns
+    return {names[0]: pa.string()} if labels is not None and labels.dtype.kind == "U" else {}
 
 
 def _names(text: str | None) -> list[str] | None:
-    """Split comma-separated names; double quotes enclose a name that contains a comma."""
+    """Split comma-separated names."""
     if text is None:
         return None
-    rows = csv.reader([text], skipinitialspace=True)
-    return [name.strip() for row in rows for name in row if name.strip()]
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _load(path: str) -> Any:

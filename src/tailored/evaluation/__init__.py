@@ -7,9 +7,9 @@ scorer for scikit-learn.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,15 +26,12 @@ from ..learners.classifier import EmpiricalBayesClassifier, task_probabilities
 from ..learners.empirical_bayes import EmpiricalBayesLearner
 from ..learners.reading import tasks_to_score
 from ..losses import Loss, error_name, get_loss
-from ..show.displays import PALETTE, RC, new_axes, pyplot, shortened
+from ..show.displays import PALETTE, new_axes, shortened
 from ..tasks.episodes import SupportLike, SupportSampling, split_first
 from ..tasks.reading import label_keys
 from ..tasks.rows import Array, standard_errors, task_means
 from ..tasks.task_set import TaskSet, target_positions
 from .baselines import BASELINES, DESCRIPTIONS, Baseline
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 __all__ = ["BASELINES", "Evaluation", "task_scorer"]
 
@@ -93,11 +90,6 @@ class Evaluation:
         return self.errors.mean(axis=2)
 
     @property
-    def standard_error(self) -> Array:
-        """Standard errors of the means over tasks, (n_methods, n_supports)."""
-        return standard_errors(self.errors)
-
-    @property
     def covered(self) -> Array:
         """Fractions of targets inside the intervals, (n_methods, n_supports)."""
         return self.scores["covered"].mean(axis=2)
@@ -150,42 +142,33 @@ class Evaluation:
             "method": np.repeat(self.methods, len(self.supports)),
             "rows": np.tile(self.supports, len(self.methods)),
             "error": self.mean.ravel(),
-            "standard_error": self.standard_error.ravel(),
+            "standard_error": standard_errors(self.errors).ravel(),
         }
         for name, values in list(self.scores.items())[1:]:
             columns[name.lower().replace(" ", "_")] = values.mean(axis=2).ravel()
         return as_frame(columns)
 
-    def plot(self, axes: Sequence[Axes] | None = None) -> list[Axes]:
-        """Draw the errors and, if there are intervals, the coverage of the first method by number
-        of support rows.
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the errors by number of support rows, on ``ax`` or in a new figure; return the axes.
 
-        The band is one standard error.  Errors far above the others are left out.  Return the axes,
-        one or two, which are in separate figures by default.
+        The band is one standard error.  Errors far above the others are left out.
         """
-        x, (own, *_), error = np.arange(len(self.supports)), self.mean, self.standard_error[0]
-        axes = [new_axes(4.4, 3.5) for _ in range(1 + self.has_intervals)] if axes is None else axes
-        with pyplot().rc_context(RC):
-            lines = zip(self.methods, self.mean, PALETTE, "o^sDvPX", strict=False)
-            for name, mean, color, marker in lines:
-                axes[0].plot(x, mean, label=shortened(name), color=color, marker=marker)
-            axes[0].fill_between(x, own - error, own + error, color=PALETTE[0], alpha=0.18)
-            # Baselines with very large errors at few rows would flatten the other lines.
-            top = max(1.1 * own.max(), 2.5 * np.median(self.mean))
-            axes[0].set_ylim(top=min(top, axes[0].get_ylim()[1]))
-            axes[0].set_ylabel(f"mean {self.error_name}")
-            axes[0].legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
-            if self.has_intervals:
-                bars = 200.0 * standard_errors(self.scores["covered"][0])
-                label = "empirical, ± 2 standard errors"
-                axes[1].errorbar(x, 100.0 * self.covered[0], bars, label=label, capsize=3)
-                axes[1].axhline(100.0 * self.coverage, color="0.35", ls="--", label="nominal")
-                axes[1].set(ylim=(0.0, 102.0), ylabel="coverage of the intervals, %")
-                axes[1].legend(loc="lower right")
-            for ax in axes:
-                ax.set_xticks(x, [f"{n:,}" for n in self.supports])
-                ax.set_xlabel(f"support rows ({len(self.labels):,} tasks)")
-        return list(axes)
+        x, own = np.arange(len(self.supports)), self.mean[0]
+        error = standard_errors(self.errors[0])
+        ax = new_axes(4.4, 3.5) if ax is None else ax
+        for name, mean, color, marker in zip(
+            self.methods, self.mean, PALETTE, "o^sDvPX", strict=False
+        ):
+            ax.plot(x, mean, label=shortened(name), color=color, marker=marker)
+        ax.fill_between(x, own - error, own + error, color=PALETTE[0], alpha=0.18)
+        # Baselines with very large errors at few rows would flatten the other lines.
+        top = max(1.1 * own.max(), 2.5 * np.median(self.mean))
+        ax.set_ylim(top=min(top, ax.get_ylim()[1]))
+        ax.set_xticks(x, [f"{n:,}" for n in self.supports])
+        xlabel = f"support rows ({len(self.labels):,} tasks)"
+        ax.set(xlabel=xlabel, ylabel=f"mean {self.error_name}")
+        ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
+        return ax
 
 
 def evaluate(
@@ -239,9 +222,10 @@ def evaluate(
     tasks, named, loss, classes = _prepared(tasks, methods, loss)
     in_order, numbers = split_first(supports)
     draws: dict[str, Any] = {"random_state": random_state, "shuffle": not in_order}
-    folds = _folds(tasks, _supports(tasks, supports, numbers), min(n_folds, len(tasks)), draws)
+    folds = _folds(tasks, _supports(tasks, numbers), min(n_folds, len(tasks)), draws)
+    shape = len(named), len(folds[0].supports), len(tasks)
     scores: dict[str, Array] = {}
-    predictions: dict[str, list[Array]] = {}
+    parts = []
     with progress_bar("evaluate", len(folds) * len(named), enabled=progress) as advance:
         for fold in folds:
             for i, method in enumerate(named.values()):
@@ -249,20 +233,26 @@ def evaluate(
                 for j, (n, support) in enumerate(fold.supports.items()):
                     predicted, found = _score(fitted, support, fold.query, loss, coverage)
                     for name, values in found.items():
-                        shape = len(named), len(fold.supports), len(tasks)
                         scores.setdefault(name, np.full(shape, np.nan))[i, j, fold.tasks] = values
-                    for name, column in (
-                        _columns(tasks, fold, n, predicted, classes) if not i else ()
-                    ):
-                        predictions.setdefault(name, []).append(column)
+                    if i == 0:
+                        parts.append((fold.rows, np.full(len(fold.rows), n), predicted))
                 advance(1)
     evaluated = np.sort(np.concatenate([fold.tasks for fold in folds]))
+    rows, counts, predicted = (np.concatenate(each) for each in zip(*parts, strict=True))
+    columns = {
+        "task": tasks.labels[tasks.task_of_row[rows]],
+        "row": rows,
+        "target": np.array(classes)[tasks.y[rows].astype(int)] if classes else tasks.y[rows],
+        "support": counts,
+    }
+    names = [f"probability_{label}" for label in classes] or ["prediction"]
+    columns |= zip(names, predicted.reshape(len(rows), -1).T, strict=True)
     return Evaluation(
         methods=tuple(named),
         supports=tuple(folds[0].supports),
         labels=tasks.labels[evaluated],
         scores={name: values[:, :, evaluated] for name, values in scores.items()},
-        predictions=as_frame({name: np.concatenate(parts) for name, parts in predictions.items()}),
+        predictions=as_frame(columns),
         coverage=coverage,
         classes=classes,
     )
@@ -274,42 +264,33 @@ def _prepared(
     """Return tasks with positions of classes as targets, the methods by name, the loss, and the
     classes, if there are any.
     """
-    named = {"tailored": methods} if hasattr(methods, "fit") else methods or {}
-    if not isinstance(named, Mapping) or not all(hasattr(each, "fit") for each in named.values()):
+    named = dict(methods) if isinstance(methods, Mapping) else {"tailored": methods}
+    given = [each for each in named.values() if each is not None]
+    if not all(hasattr(each, "fit") for each in given):
         raise TypeError(
             "methods: expected a learner, or a dict of names and learners, such as {'mine': "
             "EmpiricalBayesLearner()}"
         )
     classes: tuple[Any, ...] = () if tasks.encoding is None else tasks.encoding.classes
-    if classes or any(map(is_classifier, named.values())):
+    if classes or any(map(is_classifier, given)):
         loss, classes = Bernoulli(), classes or tuple(np.unique(tasks.y).tolist())
         tasks = tasks.replace(y=target_positions(tasks, classes))
     if loss is None:
-        own = [each.loss for each in named.values() if isinstance(each, EmpiricalBayesLearner)]
+        own = [each.loss for each in given if isinstance(each, EmpiricalBayesLearner)]
         loss = own[0] if own else "squared"
     learner: Any = EmpiricalBayesClassifier() if classes else EmpiricalBayesLearner(loss=loss)
     if isinstance(loss, str):
         loss = RESPONSES[loss]() if loss in RESPONSES else get_loss(loss)
-    if isinstance(methods, Mapping):
-        return tasks, dict(named), loss, classes
-    kind = "classes" if classes else "counts" if isinstance(loss, Response) else "numbers"
-    named = {"tailored": learner, **named, **BASELINES[kind]}
-    if kind == "numbers":  # a formula determines the intercept
-        mixed = clone(named["mixed model"])
-        named["mixed model"] = mixed.set_params(fit_intercept=named["tailored"].fit_intercept)
+    if not isinstance(methods, Mapping):
+        kind = "classes" if classes else "counts" if isinstance(loss, Response) else "numbers"
+        learner = learner if methods is None else methods
+        named = {"tailored": learner, **BASELINES[kind]}
+        if kind == "numbers":  # a formula determines the intercept
+            has_intercept = learner.fit_intercept
+            named["mixed model"] = clone(named["mixed model"]).set_params(
+                fit_intercept=has_intercept
+            )
     return tasks, named, loss, classes
-
-
-def _columns(
-    tasks: TaskSet, fold: _Fold, n_support: int, predicted: Array, classes: tuple[Any, ...]
-) -> Iterator[tuple[str, Any]]:
-    """Yield columns of the predictions of a fold, given this number of support rows."""
-    yield "task", tasks.labels[np.repeat(fold.tasks, fold.query.sizes)]
-    yield "row", fold.rows
-    yield "target", np.array(classes)[fold.query.y.astype(int)] if classes else fold.query.y
-    yield "support", np.full(len(fold.rows), n_support)
-    names = [f"probability_{label}" for label in classes] or ["prediction"]
-    yield from zip(names, predicted.reshape(len(fold.rows), -1).T, strict=True)
 
 
 class _Fold(NamedTuple):
@@ -324,16 +305,11 @@ class _Fold(NamedTuple):
     rows: NDArray[np.intp]  # positions of the query rows
 
 
-def _supports(tasks: TaskSet, supports: Any, numbers: list[Any]) -> tuple[int, ...]:
+def _supports(tasks: TaskSet, numbers: list[Any]) -> tuple[int, ...]:
     if not numbers:
         sizes = tasks.single_rows().sizes
         return tuple(rows for rows in SUPPORTS if rows == 0 or np.mean(sizes > rows) >= 0.5)
-    try:
-        return tuple(sorted({check_int("supports", rows, minimum=0) for rows in numbers}))
-    except TypeError:
-        raise ValueError(
-            f"supports: expected numbers of rows such as [0, 5, 10], got {supports!r}"
-        ) from None
+    return tuple(sorted({check_int("supports", rows, minimum=0) for rows in numbers}))
 
 
 def _folds(
@@ -348,12 +324,11 @@ def _folds(
     single = tasks[order].single_rows()
     numbered = tasks.replace(y=np.arange(float(len(tasks.y))))[order]
     is_evaluated = single.sizes > supports[-1]
-    if (n_evaluated := int(is_evaluated.sum())) < 2:
-        found = f"found {n_evaluated} of {len(tasks)}"
-        advice = "more tasks" + ", or smaller numbers in `supports`" * (len(tasks) > 1)
+    if is_evaluated.sum() < 2:
+        found = f"{is_evaluated.sum()} of {len(tasks)} tasks have more than {supports[-1]} rows"
         raise ValueError(
-            f"tasks: at least two tasks with more than {supports[-1]} rows are needed, {found}. "
-            f"Use {advice}."
+            f"tasks: {found}, and at least two are needed. Use more tasks, or smaller numbers in "
+            "`supports`."
         )
     rng = np.random.default_rng([draws["random_state"], len(tasks)])
     number = rng.permutation(len(tasks)) % n_folds
@@ -384,35 +359,25 @@ def _score(
     else:
         table = fitted.predict_tasks(query, support, coverage=coverage)
         predicted, lower, upper = (table[name] for name in ("prediction", "lower", "upper"))
-    by_row = _scores_of_rows(predicted, query.y, loss)
-    inside = (query.y >= lower) & (query.y <= upper)
-    by_row["covered"] = np.where(np.isnan(lower), np.nan, inside)
+    y, weights = query.y, query.frequency_weight
+    if predicted.ndim == 1:
+        by_row = {error_name(loss.name): loss.error(predicted, y)}
+        if isinstance(loss, Response):
+            by_row["absolute error"] = np.abs(predicted - y)
+    else:
+        observed = y[:, None] == np.arange(predicted.shape[1])
+        # Clip, so that no row has an infinite log loss.
+        own = np.clip((predicted * observed).sum(axis=1), 1e-6, 1.0 - 1e-6)
+        squares = ((predicted - observed) ** 2).sum(axis=1)
+        by_row = {
+            "log loss": -np.log(own),
+            "Brier score": 0.5 * squares if predicted.shape[1] == 2 else squares,
+            "accuracy": 1.0 * (predicted.argmax(axis=1) == y),
+        }
+    by_row["covered"] = np.where(np.isnan(lower), np.nan, (y >= lower) & (y <= upper))
     by_row["width"] = upper - lower
-    weights = query.frequency_weight
     return predicted, {
         name: task_means(values, query.offsets, weights) for name, values in by_row.items()
-    }
-
-
-def _scores_of_rows(prediction: Array, y: Array, loss: Loss) -> dict[str, Array]:
-    """Return the scores of each row by name, the error first.
-
-    For classes, predictions are probabilities (n, K).
-    """
-    if prediction.ndim == 1:
-        scores = {error_name(loss.name): loss.error(prediction, y)}
-        if isinstance(loss, Response):
-            scores["absolute error"] = np.abs(prediction - y)
-        return scores
-    n_classes = prediction.shape[1]
-    observed = y[:, None] == np.arange(n_classes)
-    # Clip, so that no row has an infinite log loss.
-    own = np.clip((prediction * observed).sum(axis=1), 1e-6, 1.0 - 1e-6)
-    squares = ((prediction - observed) ** 2).sum(axis=1)
-    return {
-        "log loss": -np.log(own),
-        "Brier score": 0.5 * squares if n_classes == 2 else squares,
-        "accuracy": 1.0 * (prediction.argmax(axis=1) == y),
     }
 
 
@@ -437,7 +402,7 @@ class _Classified(ClassifierMixin, BaseEstimator):
 
 
 @dataclass(frozen=True)
-class task_scorer:  # noqa: N801: it is called as a function
+class task_scorer:
     """Scorer for `GridSearchCV` and `cross_val_score` over whole tasks.
 
     It adapts to some rows of each task, and scores the predictions of its other rows.

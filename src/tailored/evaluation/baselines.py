@@ -67,8 +67,10 @@ class Baseline(BaseEstimator):
         tasks = tasks[tasks.sizes > 0].with_indicators().in_label_order()
         reads_side = tasks.side_info is not None and not self.per_task
         self.encoder_ = SideVector().fit(tasks) if reads_side else None
-        self.scaler_ = StandardScaler().fit(self._columns(tasks))
-        X, (y, weights) = self._scaled(tasks), _targets(tasks)
+        self.mean_, self.scale_ = np.zeros(1), np.ones(1)
+        X, y, weights = self._rows(tasks)
+        scaler = StandardScaler().fit(X)
+        self.mean_, self.scale_, X = scaler.mean_, scaler.scale_, scaler.transform(X)
         self.targets_, self.weights_ = np.array([np.average(y, weights=weights)]), np.ones(1)
         if is_classifier(self.estimator):
             names = () if tasks.encoding is None else tasks.encoding.classes
@@ -84,7 +86,8 @@ class Baseline(BaseEstimator):
                 self.estimator_.set_params(alpha=alpha)
                 errors.append(np.mean((self.predict_rows(support, query) - query.y) ** 2))
             self.estimator_.set_params(alpha=self.alphas[int(np.argmin(errors))])
-        if self.offset:
+        self.within_, self.between_ = 1.0, 0.0
+        if self.offset and len(tasks) > 1 and tasks.sizes.max() > 1:
             self._estimate_variances(tasks, X, y, weights)
         if not self.per_task:
             self._fit_rows(X, y, weights)
@@ -94,9 +97,6 @@ class Baseline(BaseEstimator):
         """Estimate the variances of residuals between and within tasks, by the moments of one-way
         analysis of variance.
         """
-        self.within_, self.between_ = 1.0, 0.0
-        if len(tasks) < 2 or tasks.sizes.max() < 2:
-            return
         options: Any = {"groups": tasks.task_of_row, "cv": GroupKFold(min(5, len(tasks)))}
         options["params"] = {"sample_weight": weights}
         residuals = y - cross_val_predict(self.estimator, X, y, **options)
@@ -111,7 +111,7 @@ class Baseline(BaseEstimator):
         the same order.
         """
         support, query = support.with_indicators(), query.with_indicators()
-        X, new, (y, weights) = self._scaled(support), self._scaled(query), _targets(support)
+        (X, y, weights), new = self._rows(support), self._rows(query)[0]
         if self.per_task:
             parts = []
             for t in range(len(support)):
@@ -121,24 +121,24 @@ class Baseline(BaseEstimator):
             predicted = np.concatenate(parts)
         else:
             predicted = self._means(new)
-        if self.offset:
+        if self.offset and len(X):
             sums = segment_sums(weights * (y - self._means(X)), support.offsets)
             sizes = segment_sums(weights, support.offsets)
             offsets = self.between_ * sums / (self.between_ * sizes + self.within_ + 1e-300)
             predicted = predicted + np.repeat(offsets, query.sizes)
         return predicted if query.exposure is None else predicted * query.exposure
 
-    def _columns(self, tasks: TaskSet) -> Array:
-        """Return the features and, if they are used, the side information of each row."""
+    def _rows(self, tasks: TaskSet) -> tuple[Array, Array, Array]:
+        """Return the standardised features and side information of each row, the target (a rate if
+        there are exposures), and the weight.
+        """
         X = dense(tasks.X) if tasks.n_features else np.zeros((len(tasks.y), 1))
-        if self.encoder_ is None:
-            return X
-        return np.hstack([X, np.repeat(self.encoder_.transform(tasks), tasks.sizes, axis=0)])
-
-    def _scaled(self, tasks: TaskSet) -> Array:
-        """Return the standardised columns of each row."""
-        columns = self._columns(tasks)
-        return np.asarray(self.scaler_.transform(columns)) if len(columns) else columns
+        if self.encoder_ is not None:
+            side = self.encoder_.transform(tasks)
+            X = np.hstack([X, np.repeat(side, tasks.sizes, axis=0)])
+        exposure = 1.0 if tasks.exposure is None else tasks.exposure
+        weights = np.ones(len(tasks.y)) if tasks.row_weights is None else tasks.row_weights
+        return (X - self.mean_) / self.scale_, tasks.y / exposure, weights * exposure
 
     def _fit_rows(self, X: Array, y: Array, weights: Array) -> None:
         """Fit the estimator to rows and to the mean of all training rows."""
@@ -149,10 +149,8 @@ class Baseline(BaseEstimator):
     def _means(self, X: Array) -> Array:
         """Return predicted means, or probabilities of the classes."""
         is_class = is_classifier(self.estimator_)
-        if not len(X):
-            return np.zeros((0, len(self.targets_)) if is_class else 0)
         return np.asarray(
-            (self.estimator_.predict_proba if is_class else self.estimator_.predict)(X)
+            self.estimator_.predict_proba(X) if is_class else self.estimator_.predict(X)
         )
 
 
@@ -175,14 +173,6 @@ class FastRidge(RegressorMixin, BaseEstimator):
 
     def predict(self, X: Array) -> Array:
         return np.asarray((X - self.centre_) @ self.coef_ + self.mean_)
-
-
-def _targets(tasks: TaskSet) -> tuple[Array, Array]:
-    """Return targets, or rates if there are exposures, and the weights of the rows."""
-    weights = np.ones(len(tasks.y)) if tasks.row_weights is None else tasks.row_weights
-    if tasks.exposure is None:
-        return tasks.y, weights
-    return tasks.y / tasks.exposure, weights * tasks.exposure
 
 
 _LOGISTIC = LogisticRegression(max_iter=1000)

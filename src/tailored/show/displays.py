@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,23 +22,14 @@ from ..tasks.rows import Array, dense, dense_rows
 from ..tasks.task_set import TaskSet
 from .model import INTERCEPT, Columns
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-#: Axes to draw on, or None for a new figure.
-AxesLike: TypeAlias = "Axes | None"
 #: A column, by name or position.
 ColumnLike: TypeAlias = str | int
 #: Settings of all figures; the salt makes SVG files reproducible.
 RC: dict[str, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.titlesize": 9,
-    "axes.labelsize": 9,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "legend.fontsize": 8,
+    "axes.titlesize": "medium",
+    "font.size": 8.5,
     "legend.frameon": False,
     "lines.markersize": 4.0,
     "svg.hashsalt": "tailored",
@@ -55,23 +46,23 @@ MAX_NAMED, MAX_CATEGORIES = 45, 20
 class ModelDisplay:
     """Base class of displays."""
 
-    ax_: Axes
-    figure_: Figure
+    ax_: Any
+    figure_: Any
 
     @property
     def figure_size(self) -> tuple[float, float]:
         """Width and height of a new figure, in inches."""
         return 5.2, 3.8
 
-    def plot(self, ax: AxesLike = None) -> Self:
+    def plot(self, ax: Any = None) -> Self:
         """Draw on ``ax``, or on a new figure; return the display with ``ax_`` and ``figure_``."""
         with pyplot().rc_context(RC):
             ax = new_axes(*self.figure_size) if ax is None else ax
-            self.ax_, self.figure_ = ax, ax.figure  # type: ignore[assignment]
+            self.ax_, self.figure_ = ax, ax.figure
             self._draw(ax)
         return self
 
-    def _draw(self, ax: Axes) -> None:
+    def _draw(self, ax: Any) -> None:
         raise NotImplementedError
 
 
@@ -117,7 +108,7 @@ class EffectsDisplay(ModelDisplay):
         column: ColumnLike | None = None,
         *,
         coverage: float = 0.9,
-        ax: AxesLike = None,
+        ax: Any = None,
     ) -> Self:
         """Adapt ``learner`` to ``tasks`` and draw the coefficients of ``column`` (name or
         position).
@@ -136,7 +127,7 @@ class EffectsDisplay(ModelDisplay):
     def figure_size(self) -> tuple[float, float]:
         return 4.8, max(0.17 * min(len(self.labels), MAX_NAMED) + 0.9, 2.0)
 
-    def _draw(self, ax: Axes) -> None:
+    def _draw(self, ax: Any) -> None:
         label, fixed, line = coefficient_label(self.column), self.fixed_effect, "fixed effect"
         origin = np.zeros(len(self.prior))
         if np.ptp(self.prior) > 1e-9 * np.abs(self.prior).max():
@@ -190,7 +181,7 @@ class ShrinkageDisplay(ModelDisplay):
         tasks: TaskSet,
         columns: Sequence[ColumnLike] | None = None,
         *,
-        ax: AxesLike = None,
+        ax: Any = None,
     ) -> Self:
         """Adapt ``learner`` to ``tasks`` and draw the coefficients of two columns (names or
         positions).
@@ -208,7 +199,7 @@ class ShrinkageDisplay(ModelDisplay):
         names, means = model.named(chosen), model.fixed_effects[chosen]
         return cls(names, tasks.labels, own, tailored[:, chosen], means).plot(ax)
 
-    def _draw(self, ax: Axes) -> None:
+    def _draw(self, ax: Any) -> None:
         kept = ~np.isnan(self.own).any(axis=1)
         own, tailored = self.own[kept], self.tailored[kept]
         x, y = np.stack([own, tailored]).transpose(2, 0, 1)
@@ -274,14 +265,14 @@ class TaskFitDisplay(ModelDisplay):
         column: ColumnLike | None = None,
         *,
         coverage: float = 0.9,
-        ax: AxesLike = None,
+        ax: Any = None,
     ) -> Self:
         """Adapt ``learner`` to the task with the label ``task``.
 
         Draw its rows and predictions against ``column``.
 
         By default, the first task is drawn against the column with the largest effect on its
-        predictions.
+        predictions, if possible one with more than six values.
         """
         one = tasks[[0 if task is None else int(tasks.index_of(task)[0])]]
         X, y = dense(one.X), one.y
@@ -292,7 +283,9 @@ class TaskFitDisplay(ModelDisplay):
         model, prior = learner.adapt(X, y, side_info=side, **values), learner.adapt(side_info=side)
         names, roles = Columns(learner).columns[: X.shape[1]], learner.columns_in_
         if column is None:
-            column = int(np.argmax(np.abs(model.coef_) * X.std(axis=0)))
+            is_numeric = [len(np.unique(x)) > MAX_VALUES for x in X.T]
+            sizes = np.abs(model.coef_) * X.std(axis=0)
+            column = int(np.argmax(np.where(is_numeric, sizes, 1e-9 * sizes)))
         j = find_column(column, names)
 
         def at(values: Array) -> Array:
@@ -301,19 +294,18 @@ class TaskFitDisplay(ModelDisplay):
             rows[:, j] = values
             return rows
 
-        # The interval of a rate depends on the exposure: that of a row with exposure 1 may contain
-        # no counts but 0.
-        exposure = 1.0 if one.exposure is None else one.exposure.mean()
+        grid = grid_of(X[:, j])
+        rows, exposure, unit = at(grid), one.exposure, 1.0
         if learner.prior_.response.is_gaussian:
             y = y - model.predict(X) + model.predict(at(X[:, j]))
-        elif one.exposure is not None:
-            y = y / one.exposure
-        grid = grid_of(X[:, j])
-        rows = at(grid)
+        if exposure is not None:
+            # The interval of a rate depends on the exposure: that of a row with exposure 1 may
+            # contain no counts but 0.
+            y, unit = y / exposure, exposure.mean()
+            exposure = np.full(len(grid), unit)
         lower, upper = np.full((2, len(grid)), np.nan)
         if learner.prior_.has_intervals:
-            exposures = None if one.exposure is None else np.full(len(grid), exposure)
-            lower, upper = model.predict_interval(rows, coverage, exposures).T / exposure
+            lower, upper = model.predict_interval(rows, coverage, exposure).T / unit
         target = str(roles.get("target") or "target")
         if learner.encoding_ is not None and learner.encoding_.classes:
             target = f"probability of {learner.encoding_.classes[1]}"
@@ -322,7 +314,7 @@ class TaskFitDisplay(ModelDisplay):
         arrays = X[:, j], y, grid, model.predict(rows), prior.predict(rows), lower, upper
         return cls(label, names[j], target, *arrays, coverage).plot(ax)
 
-    def _draw(self, ax: Axes) -> None:
+    def _draw(self, ax: Any) -> None:
         if np.isfinite(self.lower).all():
             interval = f"{100.0 * self.coverage:g} % prediction interval"
             ax.fill_between(self.grid, self.lower, self.upper, color="0.88", label=interval)
@@ -373,7 +365,7 @@ class PriorPathDisplay(ModelDisplay):
         column: ColumnLike,
         *,
         coefficient: ColumnLike | None = None,
-        ax: AxesLike = None,
+        ax: Any = None,
     ) -> Self:
         """Vary one ``column`` (name or position) of the side information over its range among
         ``tasks``.
@@ -403,7 +395,7 @@ class PriorPathDisplay(ModelDisplay):
         name = model.columns[shown]
         return cls(model.side_columns[j], grid, name, weights[:, shown], errors[:, shown]).plot(ax)
 
-    def _draw(self, ax: Axes) -> None:
+    def _draw(self, ax: Any) -> None:
         half = 1.96 * self.errors
         if self.grid.dtype == object or len(self.grid) <= MAX_VALUES:
             x = np.arange(len(self.grid))

@@ -43,15 +43,13 @@ class Columns:
         names = getattr(learner, "feature_names_in_", [f"x{j}" for j in positions])
         #: Names of the coefficients; an intercept is last.
         self.columns = [*map(str, names), *[INTERCEPT] * self.prior.fit_intercept]
-        side = learner.columns_in_["side_info"]
-        side = side or [f"s{j}" for j in range(learner.n_side_info_in_)]
-        self.side_columns = [str(name) for name in side]
+        names = [f"s{j}" for j in range(learner.n_side_info_in_)]
+        self.side_columns = [str(name) for name in learner.columns_in_["side_info"] or names]
         shared = self.prior.shared
         #: Effects that all tasks share, and positions of the categorical columns with an effect for
         #: each value; the other columns have a coefficient.
-        self.effects, self.categories = () if shared is None else shared.effects, []
-        if shared is not None:
-            self.categories = shared.coded_columns
+        self.effects = () if shared is None else shared.effects
+        self.categories = [] if shared is None else shared.coded_columns
         self.coefficients = np.setdiff1d(np.arange(len(self.columns)), self.categories)
         mean = self.prior.mean_at_centre()
         mean = np.full(len(self.columns), np.nan) if mean is None else mean
@@ -74,8 +72,8 @@ class FittedModel(Columns):
         self.training: TrainingSummary = learner.training_summary_
         self.structure, self.mixture = learner.structure_, self.prior.mixture
         self.response = self.prior.response
-        scale = SCALES.get(self.response.name, ("linear", "", ""))
-        self.regression, self.scale, self.ratio = scale
+        names = SCALES.get(self.response.name, ("linear", "", ""))
+        self.regression, self.scale, self.ratio = names
         moment, mean, d = self.training.row_moment, self.training.mean, len(self.columns)
         unused: Any = [] if moment is None else np.flatnonzero(~used_columns(moment))
         #: Positions of columns that are constant in all rows, or tiny, and so left out.
@@ -97,12 +95,10 @@ class FittedModel(Columns):
         #: Covariance of the random effects, for scaled columns and targets; variances that are
         #: rounding errors are zero.
         self.covariance: Array = W * np.outer(varies, varies)
-        unknown = np.full(d, np.nan)
-        self.standard_errors = unknown
+        #: NaN where they are unknown, as with one task
+        self.standard_errors = self.random_effect_std = np.full(d, np.nan)
         if mean is not None and self.has_estimated_mean:
             self.standard_errors = self.scaling.raw_deviations(mean.of(d, {0: 1.0}))
-        #: NaN with one task, as the other numbers of random effects
-        self.random_effect_std = unknown
         if self.training.n_tasks > 1:
             self.random_effect_std = self.scaling.raw_deviations(self.covariance)
         # Multiply by the scales of the columns: whether a coefficient varies must not depend on the
@@ -112,12 +108,11 @@ class FittedModel(Columns):
         #: Positions of the coefficients with random effects.
         self.varying = np.flatnonzero(relevance > least)
         variance = np.nan if moment is None else float(np.sum(self.covariance * moment))
-        #: Standard deviation of the random effects at a row (root mean square over rows).
-        self.std_between_tasks = self.scaling.target * np.sqrt(max(variance, 0.0))
-        serial = self.response.correlation
-        share = 0.0 if serial is None else serial.share
-        #: Standard deviation of the noise of a row with weight 1.
-        self.noise_std = self.scaling.target * np.sqrt(noise * (1.0 + share))
+        share = 0.0 if self.response.correlation is None else self.response.correlation.share
+        #: Standard deviation of the random effects at a row (root mean square over rows), and of
+        #: the noise of a row with weight 1.
+        stds = np.sqrt([max(variance, 0.0), noise * (1.0 + share)])
+        self.std_between_tasks, self.noise_std = (self.scaling.target * stds).tolist()
         #: Fraction of the variance of each coefficient that the side information explains (that of
         #: the intercept is at the feature means), and of the variance between tasks averaged over
         #: rows, for all side information and for each column.
@@ -129,8 +124,7 @@ class FittedModel(Columns):
         if side is not None and self.mixture.side is not None:
             explained = side.coefficient_std[0]
             total = np.hypot(explained, self.scaling.centred_deviations(self.covariance))
-            ratio = np.divide(explained, total, np.zeros(d), where=total > 0)
-            self.r2_of_coefficients = ratio**2
+            self.r2_of_coefficients = (explained / np.where(total > 0, total, 1.0)) ** 2
 
     @property
     def correlations(self) -> Array:

@@ -10,12 +10,11 @@ from dataclasses import replace
 from html import escape
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
 from sklearn.calibration import CalibrationDisplay
-from sklearn.metrics import PredictionErrorDisplay
 
 from .._utils.files import check_target, write_atomically
 from .._utils.progress import printable
@@ -24,7 +23,6 @@ from .._version import __version__
 from ..tasks.rows import dense, standard_errors
 from ..tasks.task_set import TaskSet, target_positions
 from .displays import (
-    MAX_VALUES,
     RC,
     EffectsDisplay,
     TaskFitDisplay,
@@ -36,14 +34,11 @@ from .displays import (
 from .model import Columns
 from .summary import summaries_of
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 #: Maximum number of tasks in a caterpillar plot, of caterpillar plots, and of tasks with their own
 #: figure.
 MAX_TASKS, MAX_EFFECTS, MAX_TASK_FIGURES = 150, 12, 12
-#: Width and height of figures that are next to each other, in inches.
-SIZE = (3.9, 3.2)
+#: Width and height of figures that are next to each other, in inches, and maximum number of points.
+SIZE, MAX_POINTS = (3.9, 3.2), 1_000
 
 
 def write_report(
@@ -121,7 +116,7 @@ def _page(title: str, opening: str, sections: Mapping[str, str]) -> str:
     )
 
 
-def _image(figure: Figure, alt: str) -> str:
+def _image(figure: Any, alt: str) -> str:
     """Return a figure as an embedded SVG image with this alternative text, and close it."""
     file, plt = io.BytesIO(), pyplot()
     with plt.rc_context(RC):
@@ -164,9 +159,7 @@ def _accuracy(evaluation: Any, target: str) -> str:
         )
         if methods[best] == "pooled boosting" and gain < 0:
             text += " Fit boosting first, and tailored to what it leaves (how-to “Boosting first”)."
-    axes = evaluation.plot([new_axes(*SIZE) for _ in range(1 + evaluation.has_intervals)])
-    alts = "Error by number of support rows", "Coverage by number of support rows"
-    figures = _row(dict(zip(alts, axes, strict=False)))
+    figures = {"Error by number of support rows": evaluation.plot(new_axes(*SIZE))}
     if evaluation.has_intervals:
         covered, widths = 100.0 * evaluation.covered[0], evaluation.scores["width"][0].mean(axis=1)
         shares = dict.fromkeys(f"{share:.1f}" for share in (covered.min(), covered.max()))
@@ -176,32 +169,29 @@ def _accuracy(evaluation: Any, target: str) -> str:
             f"{format_number(widths[0])} with {first} and {format_number(widths[-1])} with {last}."
         )
     tables = "".join(table.html for table in evaluation.tables)
-    return f"<p>{text}</p>{figures}{tables}{_predictions(evaluation)}"
+    figures |= _predictions(evaluation)
+    return f"<p>{text}</p>{_row(figures)}{tables}"
 
 
-def _predictions(evaluation: Any) -> str:
-    """Return a figure of observed against predicted targets, or of the calibration of class
-    probabilities.
+def _predictions(evaluation: Any) -> dict[str, Any]:
+    """Return the axes of observed against predicted targets, or of the calibration of class
+    probabilities, by their alternative text.
     """
     table, ax = evaluation.predictions, new_axes(*SIZE)
     rows = np.asarray(table["support"]) == evaluation.supports[-1]
     targets = np.asarray(table["target"])[rows]
-    text = "Observed against predicted targets of held-out tasks"
     for label in evaluation.classes[1 if len(evaluation.classes) == 2 else 0 :]:
-        text = "Observed frequencies against predicted probabilities of held-out tasks, in ten bins"
         predicted = np.asarray(table[f"probability_{label}"])[rows]
         options: Any = {"n_bins": 10, "strategy": "quantile", "name": str(label), "ax": ax}
         CalibrationDisplay.from_predictions(targets == label, predicted, **options)
     if not evaluation.classes:
-        options = {"kind": "actual_vs_predicted", "subsample": 1_000, "random_state": 0, "ax": ax}
-        options["scatter_kwargs"] = {"s": 7, "alpha": 0.5}
+        drawn = np.random.default_rng(0).permutation(len(targets))[:MAX_POINTS]
         predicted = np.asarray(table["prediction"])[rows]
-        PredictionErrorDisplay.from_predictions(targets, predicted, **options)
-        for axis in (ax.xaxis, ax.yaxis):  # scikit-learn fixes the ticks
-            axis.set_major_locator(pyplot().AutoLocator())
-    ax.set(xlabel="predicted", ylabel="observed")
-    last = plural(evaluation.supports[-1], "row")
-    return f"<p>{text}, with {last} of each task.</p>{_row({text: ax})}"
+        ax.plot(predicted[drawn], targets[drawn], "o", alpha=0.5)
+        ax.axline((targets[0], targets[0]), slope=1.0, color="0.35", linestyle="--")
+    text = f"with {plural(evaluation.supports[-1], 'row')} of each new task"
+    ax.set(xlabel=f"predicted, {text}", ylabel="observed")
+    return {f"Observed against predicted, {text}": ax}
 
 
 def _coefficients(learner: Any, tasks: TaskSet, target: str, coverage: float) -> dict[str, str]:
@@ -209,9 +199,9 @@ def _coefficients(learner: Any, tasks: TaskSet, target: str, coverage: float) ->
     them.
     """
     text = (
-        "<p>Coefficients that vary between tasks, after adapting to all rows of each task, from "
-        "the lowest to the highest. If side information changes the prior mean of a coefficient, "
-        "the figure shows differences from the prior mean of each task. Bars are "
+        "Coefficients that vary between tasks, after adapting to all rows of each task, from the "
+        "lowest to the highest. If side information changes the prior mean of a coefficient, the "
+        "figure shows differences from the prior mean of each task. Bars are "
         f"{100 * coverage:g} % intervals. The level at the feature means, without intervals, "
         "compares tasks as a whole: it is the intercept plus all coefficients times the means of "
         "their columns. The (intercept) is the level where all features are 0."
@@ -220,56 +210,49 @@ def _coefficients(learner: Any, tasks: TaskSet, target: str, coverage: float) ->
         text += f" A random sample of {MAX_TASKS} of the {len(tasks):,} tasks is drawn."
         order = np.random.default_rng(0).permutation(len(tasks))
         tasks = tasks[np.sort(order[:MAX_TASKS])]
-    X, level = dense(tasks.X), "level at the feature means"
     values, _, _, priors = effects_of(learner, tasks, coverage)
     differences = values - priors
-    levels = differences @ np.append(X.mean(axis=0), 1.0)[: values.shape[1]]
-    unknown = np.full(len(tasks), np.nan)
+    levels = differences @ np.append(dense(tasks.X).mean(axis=0), 1.0)[: values.shape[1]]
+    unknown, level = np.full(len(tasks), np.nan), "level at the feature means"
     arrays = levels, unknown, unknown, np.zeros(len(tasks))
     displays = [EffectsDisplay(level, tasks.labels, *arrays, np.nan, coverage).plot()]
     displays[0].ax_.set_xlabel(f"{level} minus prior mean")
     # Coefficients without random effects are in the tables of the model.
-    scale = np.abs(values).mean(axis=0) + 1e-300
-    n_shown = np.clip((differences.std(axis=0) / scale > 1e-9).sum(), 1, MAX_EFFECTS)
-    for j in most_varying(Columns(learner), differences)[:n_shown]:
+    varies = differences.std(axis=0) > 1e-9 * np.abs(values).mean(axis=0)
+    for j in most_varying(Columns(learner), differences)[: np.clip(varies.sum(), 1, MAX_EFFECTS)]:
         displays.append(EffectsDisplay.from_estimator(learner, tasks, j, coverage=coverage))
-    panels = ""
-    for i, display in enumerate(displays):
+    content = f"<p>{text}</p>"
+    for display in displays:
         image = _image(display.figure_, f"{display.column} of {len(tasks)} tasks")
         summary = f"<summary>{escape(display.column)}</summary>"
-        panels += f"<details{' open' * (not i)}>{summary}{image}</details>"
+        content += f"<details{' open' * (display is displays[0])}>{summary}{image}</details>"
     table = learner.effects(tasks, coverage=coverage)
-    names = ("task", "column", "effect", "lower", "upper", "prior")
-    columns = {
-        name: [each if isinstance(each, float) else str(each) for each in table[name]]
-        for name in names
-    }
-    numbers = Table("", columns, n_printed=len(table)).html
-    panels += f"<details><summary>Numbers</summary>{numbers}</details>"
-    sections = {"Coefficients of the tasks": f"{text}</p>{panels}"}
-    if tasks.n_features:
-        scales = X.std(axis=0)
-        scales[[len(np.unique(x)) <= MAX_VALUES for x in X.T]] *= 1e-9
-        j = int(np.argmax(np.sqrt((values[:, : tasks.n_features] ** 2).mean(axis=0)) * scales))
-        extreme = np.argsort(np.where(tasks.sizes > 0, -np.abs(levels), np.inf), kind="stable")
-        shown = tasks[np.sort(extreme[: min(MAX_TASK_FIGURES, (tasks.sizes > 0).sum())])]
-        sections["Single tasks"] = _task_fits(learner, shown, j, target, coverage)
+    names = ("column", "effect", "lower", "upper")
+    rows = zip(map(str, table["task"]), *(table[name] for name in names), strict=True)
+    numbers = Table.of_rows("", ("task", *names), [*rows], n_printed=len(table)).html
+    content += f"<details><summary>Numbers</summary>{numbers}</details>"
+    sections = {"Coefficients of the tasks": content}
+    with_rows = np.flatnonzero(tasks.sizes)
+    extreme = with_rows[np.argsort(-np.abs(levels[with_rows]), kind="stable")[:MAX_TASK_FIGURES]]
+    if tasks.n_features and len(extreme):
+        sections["Single tasks"] = _task_fits(learner, tasks[np.sort(extreme)], target, coverage)
     return sections
 
 
-def _task_fits(learner: Any, tasks: TaskSet, j: int, target: str, coverage: float) -> str:
-    """Return figures of tasks against column j."""
-    figures = {}
+def _task_fits(learner: Any, tasks: TaskSet, target: str, coverage: float) -> str:
+    """Return figures of tasks, all against the same column."""
+    figures, column = {}, None
     for label in tasks.labels:
-        options: Any = {"column": j, "coverage": coverage, "ax": (ax := new_axes(*SIZE))}
+        options: Any = {"column": column, "coverage": coverage, "ax": (ax := new_axes(*SIZE))}
         display = TaskFitDisplay.from_estimator(learner, tasks, label, **options)
+        column = display.column
         ax.get_legend().remove()
-        figures[f"{display.target} against {display.column}, {display.task}"] = ax
+        figures[f"{display.target} against {column}, {display.task}"] = ax
     unit = " per unit of exposure" * (tasks.exposure is not None)
     band = f" and the band the {100 * coverage:g} % prediction interval of a new row"
     return (
         f"<p>The tasks whose level differs most from their prior mean: {escape(target)}{unit} "
-        f"against {escape(Columns(learner).columns[j])}, with the other columns at the task's "
-        f"means. The line is the tailored fit{band * bool(learner.prior_.has_intervals)}. The "
-        f"dashed line is the prediction without any rows of the task.</p>{_row(figures)}"
+        f"against {escape(str(column))}, with the other columns at the task's means. The line is "
+        f"the tailored fit{band * bool(learner.prior_.has_intervals)}. The dashed line is the "
+        f"prediction without any rows of the task.</p>{_row(figures)}"
     )

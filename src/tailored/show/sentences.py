@@ -16,16 +16,13 @@ from ..selection.training_summary import (
     OWN,
     POOLED,
     TASK_MEAN,
-    ComparedStructure,
 )
 from ..tasks.encoding import as_columns, list_some
 from ..tasks.episodes import SupportSampling
 from .model import INTERCEPT, FittedModel, compare_errors
 
-#: Maximum number of columns that a sentence lists, and of terms in each part of a formula.
-MAX_NAMED, MAX_TERMS = 10, 6
-#: Densities that differ by less, in nats per task, are those of equal models.
-EQUAL_DENSITIES = 1e-4
+#: Maximum number of columns that a sentence lists.
+MAX_NAMED = 10
 
 
 def verdict(model: FittedModel, event: str) -> Iterator[str]:
@@ -34,22 +31,15 @@ def verdict(model: FittedModel, event: str) -> Iterator[str]:
     ``event`` is what a binary target of 1 stands for.
     """
     prior, learner = model.prior, model.learner
-    centre = ""
-    if prior.scaling.shift.any():
-        centre = "means of the features"
-        if SupportSampling.of(learner.n_support).in_order:
-            centre = "means of the tasks' first rows"
-    yield describe_structure(learner.structure_, model.columns, model.regression, centre)
+    centre = "centre of the features" * bool(prior.scaling.shift.any())
+    yield describe_structure(model.structure, model.columns, model.regression, centre)
     yield describe_prediction(learner.loss_, event)
     yield from _describe_errors(model)
     if prior.mixture is not None:
         yield from _describe_sizes(model)
     if model.effects:
         described = prior.shared.describe(model.columns, model.side_columns)
-        where = " Effects of values are in summary().to_frame('levels')." * bool(
-            prior.shared.levels
-        )
-        yield f"Effects that all tasks share, not in the printed tables: {described}.{where}"
+        yield f"Effects that all tasks share, not in the table of coefficients: {described}."
     if prior.reads_side_info and learner.n_side_info_in_:
         yield describe_side(model)
     yield from _problems(model)
@@ -57,10 +47,9 @@ def verdict(model: FittedModel, event: str) -> Iterator[str]:
 
 def further_sentences(model: FittedModel) -> Iterator[str]:
     """Yield the formula, the method of estimation, and the selection."""
-    learner, training = model.learner, model.training
+    learner, structure = model.learner, model.structure
     if (formula := lme4_formula(model)) is not None:
         yield formula
-    structure = learner.structure_
     is_gaussian = model.response.is_gaussian and structure["kind"] == "mixed model"
     if is_gaussian and not structure.get("pseudo_tasks") and structure.get("structure") != "none":
         yield _describe_estimation(model)
@@ -73,8 +62,6 @@ def further_sentences(model: FittedModel) -> Iterator[str]:
         )
     elif getattr(learner.encoding_, "time", None) is not None:
         yield "Noise correlated in time was a candidate. It was not accepted on held-out tasks."
-    if len(training.compared) > 1:
-        yield describe_selection(training.compared)
     if getattr(model.prior, "without_rows", None) is not None:
         yield (
             "Groups without rows are predicted with other means, which the tables of coefficients "
@@ -99,7 +86,7 @@ def _describe_errors(model: FittedModel) -> Iterator[str]:
     if not (rows := compare_errors(model.training.errors)):
         return
     own, *others = rows
-    simplest = [row for row in others if row[0] in (TASK_MEAN, POOLED)][-1:]
+    simplest = [row for name in (TASK_MEAN, POOLED) for row in others if row[0] == name][:1]
     texts = []
     for name, error, difference, std_error in dict.fromkeys(simplest + others[:1]):
         side = "lower" if difference >= 0.0 else "higher"
@@ -179,30 +166,34 @@ def describe_structure(
     ``centre`` names the values of the features at which effects are uncorrelated, or have shrunk
     correlations; it is empty if these are zero.
     """
-    kind, n = structure["kind"], structure.get("n_components", 1)
-    several = f"{regression} mixed model"
-    if n > 1:
-        several = f"mixture of {n} {regression} mixed models"
+    n, at = structure.get("n_components", 1), f" at the {centre}" * bool(centre)
+    several = f"mixture of {n} {regression} mixed models" if n > 1 else f"{regression} mixed model"
+    n_factors = structure.get("rank") or structure.get("n_factors", 0)
+    gates = " whose mixing weights depend on the side information"
     varying = [names[j] for j in structure.get("varying", range(len(names)))]
-    at = f" at the {centre}" * bool(centre)
-    if kind == "independent":
-        text = (
-            f"{regression} regression with a ridge penalty: there is one task, so nothing is pooled"
-        )
-    elif kind == "factors plus diagonal":
-        factors = plural(structure["rank"], "factor")
-        text = f"low-rank plus diagonal prior (for many columns): {factors}"
-    elif kind == "low rank":
-        factors = plural(structure.get("rank") or structure.get("n_factors", 0), "common factor")
-        text = (
-            f"{several}{', each' * (n > 1)} with {factors} of the coefficients plus independent "
-            "variation (low rank)"
-        )
-    elif kind == "mixture":
-        gates = " whose mixing weights depend on the side information"
-        text = several + gates * bool(structure.get("has_gates"))
-    else:
-        text = _describe_covariance(structure, regression, varying, len(names), at)
+    text = {
+        "independent": f"{regression} regression with a ridge penalty: there is one task, so "
+        "nothing is pooled",
+        "factors plus diagonal": "low-rank plus diagonal prior (for many columns): "
+        f"{plural(n_factors, 'factor')}",
+        "low rank": f"{several}{', each' * (n > 1)} with {plural(n_factors, 'common factor')} of "
+        "the coefficients plus independent variation (low rank)",
+        "mixture": f"{several}{gates * bool(structure.get('has_gates'))}",
+    }.get(structure["kind"], f"{several} with ")
+    covariance = structure.get("structure", "full")
+    if covariance == "none":
+        text = f"one {regression} regression for all tasks"
+    elif structure["kind"] == "mixed model":
+        which = f"these coefficients only: {list_some(varying, MAX_NAMED)}"
+        which = which if len(varying) < len(names) else "every coefficient"
+        kind = f"uncorrelated ({at[1:]})" if at else "uncorrelated"
+        kind = kind if covariance == "diagonal" else "correlated"
+        effects = f"{kind} random effects on {which}"
+        if covariance == "intercept" or varying == [INTERCEPT]:
+            effects = "a random intercept"
+        elif len(varying) == 1:
+            effects = f"a random effect on {varying[0]}"
+        text += effects
     if structure.get("truncation"):
         least = f"{100.0 * structure['truncation']:g} % of the largest variance"
         text += f"; directions with less than {least} are dropped"
@@ -210,27 +201,6 @@ def describe_structure(
         weight = f"weight: {structure['pseudo_tasks']:g} pseudo-tasks"
         text += f"; random-effect correlations{at} are shrunk towards zero ({weight})"
     return f"{text[0].upper()}{text[1:]}."
-
-
-def _describe_covariance(
-    structure: Mapping[str, Any], regression: str, varying: list[str], n_columns: int, at: str
-) -> str:
-    """Describe the random effects of one Gaussian."""
-    covariance = structure.get("structure", "full")
-    if covariance == "none":
-        return f"one {regression} regression for all tasks"
-    text = f"{regression} mixed model with"
-    if covariance == "intercept" or varying == [INTERCEPT]:
-        return f"{text} a random intercept"
-    if len(varying) == 1:
-        return f"{text} a random effect on {varying[0]}"
-    which = "every coefficient"
-    if len(varying) < n_columns:
-        which = f"these coefficients only: {list_some(varying, MAX_NAMED)}"
-    how = "correlated"
-    if covariance == "diagonal":
-        how = f"uncorrelated{f' ({at[1:]})' * bool(at)}"
-    return f"{text} {how} random effects on {which}"
 
 
 def _describe_estimation(model: FittedModel) -> str:
@@ -254,37 +224,32 @@ def lme4_formula(model: FittedModel) -> str | None:
     None without a formula for them.
     """
     structure, encoding = model.structure, model.learner.encoding_
-    covariance, names = structure.get("structure", "full"), model.columns
+    covariance, d = structure.get("structure", "full"), len(model.columns)
     if structure["kind"] != "mixed model" or covariance == "none":
         return None
     if encoding is not None and encoding.formula is not None:
         return None if model.learner.varying is not None else f"Formula: {encoding.formula.text}."
-    varying = structure.get("varying", range(len(names)))
-    if covariance == "intercept":
-        varying = [len(names) - 1]
-    effects = [names[j] for j in varying if j in model.shown]
-    bar = "||" if covariance == "diagonal" and len(effects) > 1 else "|"
+    varying = [d - 1] if covariance == "intercept" else structure.get("varying", range(d))
+    effects = model.named(j for j in varying if j in model.shown)
+    is_diagonal = covariance == "diagonal" and len(effects) > 1
     # || does not separate the indicators of a category.
-    features = [] if encoding is None or bar == "||" else encoding.features
-    sources = {n: each.name for each in features if {*each.names} <= {*effects} for n in each.names}
-    terms = [_quoted(sources.get(name, name)) for name in effects if name != INTERCEPT]
-    terms = list(dict.fromkeys(terms))
-    if len(terms) > MAX_TERMS:
-        terms = [*terms[: MAX_TERMS - 1], "…"]
-    if INTERCEPT not in effects:
-        terms.insert(0, "0")
+    features = [] if encoding is None or is_diagonal else encoding.features
+    merged = {n: each.name for each in features if {*each.names} <= {*effects} for n in each.names}
+    terms = [_quoted(merged.get(name, name)) for name in effects if name != INTERCEPT]
+    terms = ["0"] * (INTERCEPT not in effects) + list(dict.fromkeys(terms))
     group = ":".join(map(_quoted, as_columns(model.learner.columns_in_["task"] or "g")))
-    parts = [f"({' + '.join(terms) or '1'} {bar} {group})"]
-    parts += [f"(1 | {_quoted(names[j])})" for j in model.categories]
-    caveat = ", with the correlations shrunk" * bool(structure.get("pseudo_tasks"))
-    if bar == "||" and model.scaling.shift.any():
-        caveat = ", for columns minus their means"
+    text = f"({' + '.join(terms) or '1'} {'||' if is_diagonal else '|'} {group})"
+    text += "".join(f" + (1 | {_quoted(name)})" for name in model.named(model.categories))
+    if structure.get("pseudo_tasks"):
+        text += ", with the correlations shrunk"
+    if is_diagonal and model.scaling.shift.any():
+        text += ", for columns minus their means"
     if model.categories:
-        caveat += (
+        text += (
             ". The variances of the other terms are estimated first, and that of the task given "
             "them, so they differ slightly from lme4's"
         )
-    return f"Random effects in the notation of lme4: {' + '.join(parts)}{caveat}."
+    return f"Random effects in the notation of lme4: {text}."
 
 
 def _quoted(name: object) -> str:
@@ -292,40 +257,6 @@ def _quoted(name: object) -> str:
     text = str(name)
     is_name = text.replace(".", "_").isidentifier() and not text.startswith("_")
     return text if is_name else f"`{text}`"
-
-
-def describe_selection(compared: Mapping[str, ComparedStructure]) -> str:
-    """Describe the difference between the selected structure, which is the first, and the
-    runner-up.
-    """
-    selected, *names = compared
-    others = [name for name in names if abs(compared[name].difference) > EQUAL_DENSITIES]
-    if not others:
-        return "Selected on held-out tasks; the other kinds of structures predict equally well."
-    name = max(others, key=lambda name: compared[name].difference)
-    row = compared[name]
-    text = f"Selected on held-out tasks among {len(others) + 1} kinds of structures"
-    other = f"the runner-up ({name}; error {format_number(row.error)})"
-    gain = f"{abs(row.difference):.2g} ± {row.std_error:.1g} nats per task"
-    if row.difference <= 0.0:
-        return f"{text}: the log predictive density exceeds that of {other} by {gain}."
-    if name.startswith("mixture"):
-        reason = "a mixture may not have a higher error than the best single Gaussian"
-        if not row.difference > 2.0 * row.std_error:
-            reason = "a mixture has to raise the density by two standard errors"
-    elif name.startswith("rank"):
-        reason = "with a low-rank covariance, an error is higher by two standard errors"
-    elif selected.startswith("rank"):
-        reason = (
-            "a low-rank covariance is preferred unless the density falls, or an error rises, by "
-            "two standard errors"
-        )
-    else:
-        reason = "its total error (with plus without support rows) is higher than the simplest's"
-    return (
-        f"{text}. The log predictive density of {other} is higher by {gain}. It is not selected "
-        f"because {reason}."
-    )
 
 
 def describe_side(model: FittedModel) -> str:

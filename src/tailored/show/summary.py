@@ -85,16 +85,14 @@ def summarise(learner: Any, name: str, event: str, *, details: bool = False) -> 
 
     ``name`` is that of the learner, and ``event`` is what a binary target of 1 stands for.
     """
-    model, columns = FittedModel(learner), learner.columns_in_
-    counts = [plural(model.training.n_tasks, "task"), plural(model.training.n_rows, "row")]
-    if columns["task"] is not None:
-        counts[0] += f" ({':'.join(as_columns(columns['task']))})"
-    if columns["target"] is not None:
-        counts[1] += f" of {columns['target']}"
-    counts.append(plural(learner.n_features_in_, "feature"))
-    title = one_line(f"{name}: {', '.join(counts)}")
-    sentences = tuple(verdict(model, event)), tuple(further_sentences(model))
-    return Summary(title, sentences[0], model_tables(model), sentences[1], details)
+    model, roles = FittedModel(learner), learner.columns_in_
+    task = f" ({':'.join(as_columns(roles['task']))})" if roles["task"] else ""
+    target = f" of {roles['target']}" if roles["target"] else ""
+    counts = f"{plural(model.training.n_tasks, 'task')}{task}, "
+    counts += f"{plural(model.training.n_rows, 'row')}{target}, "
+    title = one_line(f"{name}: {counts}{plural(learner.n_features_in_, 'feature')}")
+    sentences, further = tuple(verdict(model, event)), tuple(further_sentences(model))
+    return Summary(title, sentences, model_tables(model), further, details)
 
 
 def summaries_of(learner: Any, *, details: bool = False) -> list[Summary]:

@@ -137,28 +137,19 @@ def correlations_table(model: FittedModel) -> Table:
 
 def noise_table(model: FittedModel) -> Table:
     """Tabulate the noise, or the dispersion of counts, and the standard deviation between tasks."""
-    response = model.response
-    rows = {
-        "noise": (
-            model.noise_std if response.is_gaussian else np.nan,
-            "residuals of the rows around the model of their task (of a row with weight 1)",
-        ),
-        "dispersion": (
-            model.mixture.noise if response.has_dispersion else np.nan,
-            "a count with mean m has the variance m + dispersion m²",
-        ),
-        "between tasks": (
-            model.std_between_tasks,
-            "difference of the tasks' models from the prior mean, root mean square over rows",
-        ),
-    }
-    rows = {name: row for name, row in rows.items() if not np.isnan(row[0])}
-    caption = " ".join(f"{name}: {text}." for name, (_, text) in rows.items())
-    kind = "value" if response.has_dispersion else "standard deviation"
-    values = {kind: ([value for value, _ in rows.values()], "")}
-    return _defined(
-        "Noise and differences between tasks", list(rows), values, caption, first="source"
+    response, rows = model.response, [("between tasks", model.std_between_tasks)]
+    caption = (
+        "between tasks: difference of the tasks' models from the prior mean, root mean square over "
+        "rows."
     )
+    if response.is_gaussian:
+        rows.insert(0, ("noise", model.noise_std))
+        caption += " noise: residuals of the rows around the model of their task (with weight 1)."
+    if response.has_dispersion:
+        rows.insert(0, ("dispersion", model.mixture.noise))
+        caption += " dispersion: a count with mean m has the variance m + dispersion m²."
+    names = "source", "value" if response.has_dispersion else "standard deviation"
+    return Table.of_rows("Noise and differences between tasks", names, rows, caption)
 
 
 def levels_table(model: FittedModel) -> Table:
@@ -272,13 +263,19 @@ def selection_table(model: FittedModel) -> Table:
     compared = model.training.compared
     if len(compared) < 2:
         return _NOTHING
-    rows = [(name, row.difference, row.std_error, row.error) for name, row in compared.items()]
+    rows = [
+        (name, round(row.difference, 4), round(row.std_error, 4), row.error)
+        for name, row in compared.items()
+    ]
     names = "structure", "density difference", "std. error", "held-out error"
     caption = (
-        "density difference: held-out log predictive density minus that of the selected "
-        "structure, in nats per task, with its paired standard error. held-out error: mean "
-        f"{error_name(model.training.loss)} given support rows. The page Concepts has the rule of "
-        "the selection."
+        "The first structure is selected. density difference: held-out log predictive density "
+        "minus that of the selected structure, in nats per task, with its paired standard error. "
+        f"held-out error: mean {error_name(model.training.loss)} given support rows. A structure "
+        "with a higher density is not selected if its total error (with plus without support rows) "
+        "is higher than that of the simplest one, or if a low-rank covariance is as good; a "
+        "mixture, if its density is not higher by two standard errors or its error is higher. The "
+        "page Concepts has the whole rule."
     )
     return Table.of_rows("Selection on held-out tasks", names, rows, caption)
 
