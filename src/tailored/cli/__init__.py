@@ -1,7 +1,7 @@
 """The command line: a thin layer over the library."""
 
 import os
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -9,11 +9,12 @@ from .models import Evaluate, Fit, Predict, Report, Summary
 
 __all__ = ["app"]
 
-_OPTIONS: Any = {
-    "no_args_is_help": True,
-    "context_settings": {"help_option_names": ["--help", "-h"]},
-}
-app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, **_OPTIONS)
+app = typer.Typer(
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["--help", "-h"]},
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
 
 
 def _print_version(requested: bool) -> None:

@@ -17,11 +17,10 @@ from .._utils.progress import printable
 #: Exit code after Ctrl-C, and exit code for arguments or files that cannot be used.
 INTERRUPTED, MISUSED = 130, 2
 #: Option of the command line for each argument that a message of the library may name.
-_OPTIONS = dict.fromkeys(("frame", "query", "tasks", "X"), "data")
-_OPTIONS |= {"y": "--target", "supports": "--rows", "path": "--out", "by": "--total-by"}
-_NAMES = "task target side_info side_columns support formula varying loss exposure time"
-_NAMES += " coverage weights"
-_OPTIONS |= {name: f"--{name.replace('_', '-')}" for name in _NAMES.split()}
+_NAMES = "task target side_info side_columns support formula varying loss exposure time coverage"
+_OPTIONS = {name: f"--{name.replace('_', '-')}" for name in [*_NAMES.split(), "weights"]}
+_OPTIONS |= {"y": "--target", "supports": "--rows", "path": "file", "by": "--total-by"}
+_OPTIONS |= dict.fromkeys(("frame", "query", "tasks", "X"), "data")
 #: Options whose tables are CSV files, in which rows have line numbers.
 READ: set[str] = set()
 

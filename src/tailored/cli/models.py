@@ -8,7 +8,6 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
@@ -16,8 +15,7 @@ import typer
 from .console import note, report_errors, say, with_options
 from .tables import (
     STANDARD,
-    TABLES,
-    check_output,
+    check_files,
     read_table,
     with_rounded,
     write_table,
@@ -119,8 +117,8 @@ class TableCommand(Command):
         if self.formula is not None and (self.task or self.target or self.varying):
             names = "--task, --target, --varying"
             raise ValueError(f"{names}: not with --formula, which names the columns. Omit them.")
-        options: dict[str, Any] = {"side_columns": _names(self.side_columns), "time": self.time}
-        options["exposure"] = self.exposure
+        options: Any = {"exposure": self.exposure, "time": self.time}
+        options["side_columns"] = _names(self.side_columns)
         labels = _names(self.task) or list(as_columns(parse(self.formula).task))
         table, options["side_info"] = _read_tables(self.data, self.side_info, labels)
         if self.formula is not None:
@@ -169,7 +167,7 @@ class Fit(TableCommand):
     out: str = _out("model.tailored", "Model file to write.")
 
     def run(self) -> None:
-        check_output(self.out, self.data, self.side_info)
+        check_files(self.out, self.data, self.side_info)
         tasks = self.read_tasks()
         learner = self.learner_for(tasks)
         from ..show.summary import summaries_of
@@ -229,8 +227,9 @@ class Predict(Command):
     )
 
     def run(self) -> None:
-        files = self.model, self.data, self.support, self.side_info
-        check_output(self.out, *files, endings=TABLES)
+        check_files(self.out, self.model, self.data, self.support, self.side_info)
+        if self.out != STANDARD and not self.out.endswith((".csv", ".parquet")):
+            raise ValueError(f"--out: {self.out} must end with .csv or .parquet.")
         learner = _load(self.model)
         labels, types = list(learner.encoding_.task_columns), _label_types(learner)
         table, side = _read_tables(self.data, self.side_info, labels, types)
@@ -249,8 +248,8 @@ class Predict(Command):
         elif self.mean or self.weights is not None:
             raise ValueError("--weights, --mean: they are for totals. Add --total-by COLUMN.")
         else:
-            _note_imputed(table, learner.encoding_)
             found = learner.predict_tasks(table, rows, **options)
+            _note_imputed(table, learner.encoding_)
             names = [name for name in found.column_names if name not in labels]
             table = table.drop_columns([name for name in names if name in table.column_names])
         write_table(self.out, with_rounded(table, found.select(names)))
@@ -277,15 +276,14 @@ class Evaluate(TableCommand):
     )
 
     def run(self) -> None:
-        supports: Any = self.rows
-        if self.rows is not None:
-            supports = [int(n) if n.isdecimal() else n for n in self.rows.split(",")]
+        check_files(STANDARD, self.data, self.side_info)
+        supports = [int(n) if n.isdecimal() else n for n in _names(self.rows) or ()]
         tasks = self.read_tasks()
         learner = self.learner_for(tasks)
         from .._utils.tables import plural
         from ..evaluation import evaluate
 
-        result = evaluate(tasks, learner, supports=supports, progress=sys.stderr.isatty())
+        result = evaluate(tasks, learner, supports=supports or None, progress=sys.stderr.isatty())
         say(str(result))
         if n_left := len(tasks) - len(result.labels):
             most = plural(result.supports[-1], "row")
@@ -311,6 +309,7 @@ class Summary(Command):
     )
 
     def run(self) -> None:
+        check_files(STANDARD, self.model)
         from .. import load
         from ..show.summary import summaries_of
 
@@ -343,14 +342,16 @@ class Report(Command):
     )
 
     def run(self) -> None:
-        check_output(self.out, self.model, self.data, self.side_info)
+        check_files(self.out, self.model, self.data, self.side_info)
         from ..show.report import write_report
         from ..tasks.task_set import TaskSet
 
         learner = _load(self.model)
         target, encoding = learner.columns_in_["target"], learner.encoding_
         task = list(encoding.task_columns)
-        table, side = _read_tables(self.data, self.side_info, task, _label_types(learner))
+        names = learner.columns_in_["side_info"] if self.side_info is None else None
+        names = [*task, *(names or ())]
+        table, side = _read_tables(self.data, self.side_info, names, _label_types(learner))
         missing = "impute" if encoding.imputes else "error"
         options: Any = {"side_info": side, "encoding": encoding, "missing": missing}
         task = task if len(task) > 1 else task[0]
@@ -414,7 +415,7 @@ def _load(path: str) -> Any:
     """Load a learner that was fitted to a table."""
     from .. import load
 
-    if {".csv", ".tsv", ".parquet"} & set(Path(path).suffixes):
+    if path.endswith((".csv", ".parquet")):
         raise ValueError(f"model: {path} is a table. The model comes first, then the data.")
     learner = load(path)
     if getattr(learner, "columns_in_", {}).get("task") is None:

@@ -15,8 +15,6 @@ from .console import READ, write_out
 
 #: Path that means standard input or output.
 STANDARD = "-"
-#: Accepted file extensions of output tables.
-TABLES = (".csv", ".parquet")
 
 
 def read_table(
@@ -42,7 +40,7 @@ def read_table(
             table = csv.read_csv(content, convert_options=convert)
     except (pa.ArrowException, OSError) as error:
         # Arrow appends the content of a row with a wrong number of columns.
-        reason = re.sub(r"(got \d+): .*", r"\1", str(error).splitlines()[0])
+        reason = re.sub(r"(got \d+): .*", r"\1", str(error).partition("\n")[0])
         advice = "Give a CSV file in UTF-8 whose first line is the header, or a parquet file."
         raise ValueError(f"{option}: {source} cannot be read ({reason}). {advice}") from error
     if any(str(kind) == "binary" for kind in table.schema.types):
@@ -61,17 +59,17 @@ def read_table(
     return table
 
 
-def check_output(path: str, *inputs: str | None, endings: Sequence[str] = ()) -> None:
-    """Raise an error if ``path`` cannot be written, or is one of the inputs; this is done before
-    anything that takes long.
+def check_files(path: str, *inputs: str | None) -> None:
+    """Raise an error if an input does not exist, or ``path`` cannot be written or is an input.
+
+    This is done before slow imports.
     """
-    if path == STANDARD:
-        return
-    check_target(Path(path))
-    if endings and Path(path).suffix.lower() not in endings:
-        raise ValueError(f"--out: {path} must end with {' or '.join(endings)}.")
-    files = [file for file in inputs if file and os.path.exists(file) and os.path.exists(path)]
-    if any(os.path.samefile(path, file) for file in files):
+    files = [file for file in inputs if file not in (None, STANDARD)]
+    for file in files:
+        if not os.path.exists(str(file)):
+            raise ValueError(f"there is no file {file!r}.")
+    is_old = path != STANDARD and check_target(Path(path), "--out").exists()
+    if is_old and any(os.path.samefile(path, str(file)) for file in files):
         raise ValueError(
             f"--out: {path} is an input and would be overwritten. Choose another name."
         )
@@ -97,10 +95,9 @@ def write_table(path: str, table: Any) -> None:
     from pyarrow import BufferOutputStream, csv, parquet
 
     buffer = BufferOutputStream()
-    is_parquet = Path(path).suffix.lower() == ".parquet"
-    (parquet.write_table if is_parquet else csv.write_csv)(table, buffer)
+    (parquet.write_table if path.endswith(".parquet") else csv.write_csv)(table, buffer)
     content = buffer.getvalue().to_pybytes()
     if path == STANDARD:
         write_out(content.decode())
-        return
-    write_atomically(path, content)
+    else:
+        write_atomically(path, content)
