@@ -220,9 +220,7 @@ def evaluate(
     random_state = check_int("random_state", random_state, 0)
     check_fraction("coverage", coverage)
     tasks, named, loss, classes = _prepared(tasks, methods, loss)
-    in_order, numbers = split_first(supports)
-    draws: dict[str, Any] = {"random_state": random_state, "shuffle": not in_order}
-    folds = _folds(tasks, _supports(tasks, numbers), min(n_folds, len(tasks)), draws)
+    folds = _folds(tasks, supports, min(n_folds, len(tasks)), random_state)
     shape = len(named), len(folds[0].supports), len(tasks)
     scores: dict[str, Array] = {}
     parts = []
@@ -286,10 +284,8 @@ def _prepared(
         learner = learner if methods is None else methods
         named = {"tailored": learner, **BASELINES[kind]}
         if kind == "numbers":  # a formula determines the intercept
-            has_intercept = learner.fit_intercept
-            named["mixed model"] = clone(named["mixed model"]).set_params(
-                fit_intercept=has_intercept
-            )
+            mixed = clone(named["mixed model"])
+            named["mixed model"] = mixed.set_params(fit_intercept=learner.fit_intercept)
     return tasks, named, loss, classes
 
 
@@ -305,43 +301,37 @@ class _Fold(NamedTuple):
     rows: NDArray[np.intp]  # positions of the query rows
 
 
-def _supports(tasks: TaskSet, numbers: list[Any]) -> tuple[int, ...]:
-    if not numbers:
-        sizes = tasks.single_rows().sizes
-        return tuple(rows for rows in SUPPORTS if rows == 0 or np.mean(sizes > rows) >= 0.5)
-    return tuple(sorted({check_int("supports", rows, minimum=0) for rows in numbers}))
-
-
-def _folds(
-    tasks: TaskSet, supports: tuple[int, ...], n_folds: int, draws: dict[str, Any]
-) -> list[_Fold]:
-    """Divide tasks into folds; a fold without a task of more than ``supports[-1]`` rows is left
-    out.
+def _folds(tasks: TaskSet, supports: Any, n_folds: int, random_state: int) -> list[_Fold]:
+    """Divide tasks into folds; a fold without a task of more rows than the largest number of
+    support rows is left out.
     """
+    in_order, numbers = split_first(supports)
+    draws: dict[str, Any] = {"random_state": random_state, "shuffle": not in_order}
     # Folds and support rows are drawn by position, so sort the tasks: their order must not affect
     # the result.
-    order = np.argsort(label_keys(tasks.labels, draws["random_state"]), kind="stable")
+    order = np.argsort(label_keys(tasks.labels, random_state), kind="stable")
     single = tasks[order].single_rows()
     numbered = tasks.replace(y=np.arange(float(len(tasks.y))))[order]
-    is_evaluated = single.sizes > supports[-1]
+    common = [rows for rows in SUPPORTS if rows == 0 or np.mean(single.sizes > rows) >= 0.5]
+    counts = sorted({check_int("supports", rows, minimum=0) for rows in numbers or common})
+    is_evaluated = single.sizes > counts[-1]
     if is_evaluated.sum() < 2:
-        found = f"{is_evaluated.sum()} of {len(tasks)} tasks have more than {supports[-1]} rows"
+        found = f"{is_evaluated.sum()} of {len(tasks)} tasks have more than {counts[-1]} rows"
         raise ValueError(
             f"tasks: {found}, and at least two are needed. Use more tasks, or smaller numbers in "
             "`supports`."
         )
-    rng = np.random.default_rng([draws["random_state"], len(tasks)])
+    rng = np.random.default_rng([random_state, len(tasks)])
     number = rng.permutation(len(tasks)) % n_folds
     folds = []
     for k in range(n_folds):
         held_out = np.flatnonzero(is_evaluated & (number == k))
         if not len(held_out):
             continue
-        pool, query = single[held_out].support_query(supports[-1], **draws)
-        rows = numbered[held_out].support_query(supports[-1], **draws)[1].y.astype(np.intp)
+        pool, query = single[held_out].support_query(counts[-1], **draws)
+        rows = numbered[held_out].support_query(counts[-1], **draws)[1].y.astype(np.intp)
         chosen = {
-            n: pool if n >= pool.sizes.max() else pool.support_query(n, **draws)[0]
-            for n in supports
+            n: pool if n >= pool.sizes.max() else pool.support_query(n, **draws)[0] for n in counts
         }
         folds.append(_Fold(order[number != k], order[held_out], chosen, query, rows))
     return folds
@@ -438,10 +428,9 @@ class task_scorer:
             X = estimator[:-1].transform(X) if len(steps) > 1 else X
             estimator = getattr(steps[-1][1], "best_estimator_", steps[-1][1])
         if not hasattr(estimator, "predict_tasks"):
-            kind = type(estimator).__name__
             raise TypeError(
                 "estimator: task_scorer needs a learner with predict_tasks, such as "
-                f"EmpiricalBayesLearner, got {kind}"
+                f"EmpiricalBayesLearner, got {type(estimator).__name__}"
             )
         if not isinstance(X, TaskSet) and groups is None:
             raise ValueError(
