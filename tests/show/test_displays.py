@@ -23,7 +23,7 @@ CALLS = {
     EffectsDisplay: {},
     ShrinkageDisplay: {},
     TaskFitDisplay: {},
-    PriorPathDisplay: {"column": 0},
+    PriorPathDisplay: {"column": "s0"},
 }
 
 
@@ -54,16 +54,18 @@ def test_missing_matplotlib_is_an_error(schools, monkeypatch):
 
 
 def test_columns_and_tasks_that_do_not_exist(schools):
-    for call, message in [
-        (lambda: EffectsDisplay.from_estimator(*schools, "age"), "column: there is no column 'age'. The columns are 'x0', 'x1', '.intercept.'"),
-        (lambda: TaskFitDisplay.from_estimator(*schools, "nobody"), "labels: there is no task 'nobody' in this set"),
-        (lambda: ShrinkageDisplay.from_estimator(*schools, "zz"), "columns: there is no column 'zz'"),
-        (lambda: ShrinkageDisplay.from_estimator(*schools, [0, 1, 2]), "columns: expected two columns, got 3"),
-        (lambda: PriorPathDisplay.from_estimator(*schools, 0, coefficient="age"), "coefficient: there is no column 'age'"),
-        (lambda: PriorPathDisplay.from_estimator(schools[0], schools[1].replace(side_info=None), 0), "tasks: these tasks have no side information"),
-    ]:  # fmt: skip
+    learner, tasks = schools
+    columns = "column must be one of 'x0', 'x1', '.intercept.'; got 'age'"
+    for display, set_, options, message in [
+        (EffectsDisplay, tasks, {"column": "age"}, columns),
+        (TaskFitDisplay, tasks, {"task": "nobody"}, "there is no task 'nobody' in this set"),
+        (ShrinkageDisplay, tasks, {"columns": ["x0", "zz"]}, "columns must be one of 'x0'"),
+        (PriorPathDisplay, tasks, {"column": "age"}, "column must be one of 's0', 's1'"),
+        (PriorPathDisplay, tasks, {"column": "s0", "coefficient": "age"}, "coefficient must be"),
+        (PriorPathDisplay, tasks.replace(side_info=None), {"column": "s0"}, "no side information"),
+    ]:
         with pytest.raises(ValueError, match=message):
-            call()
+            display.from_estimator(learner, set_, **options)
 
 
 def drawn_markers(ax):
@@ -198,7 +200,7 @@ def test_path_of_a_coefficient_along_side_information(schools):
     (band,) = found.ax_.collections
     top = band.get_paths()[0].vertices[:, 1].max()
     assert top == pytest.approx((found.values + 1.96 * found.errors).max(), rel=1e-3)
-    slope = PriorPathDisplay.from_estimator(learner, tasks, 0, coefficient="x1")
+    slope = PriorPathDisplay.from_estimator(learner, tasks, "s0", coefficient="x1")
     np.testing.assert_allclose(slope.values, weights[:, 1])
 
 
@@ -210,7 +212,7 @@ def test_path_along_categories(names):
     y = (1.0 + 2.0 * (kinds == names[1]))[task] * X[:, 0] + 0.3 * rng.normal(size=480)
     tasks = TaskSet(X, y, task, side_info=kinds[task, None])
     learner = EmpiricalBayesLearner().fit(tasks)
-    found = PriorPathDisplay.from_estimator(learner, tasks, 0)
+    found = PriorPathDisplay.from_estimator(learner, tasks, "s0")
     assert found.grid.tolist() == names
     assert [tick.get_text() for tick in found.ax_.get_xticklabels()] == names
     np.testing.assert_allclose(found.values[:2], [1.0, 3.0], atol=0.15)

@@ -185,3 +185,14 @@ def test_rows_that_were_not_observed_are_dropped():
     empty = TaskSet(FRAME[["age"]], FRAME["distance"], CHILD, frequency_weight=(CHILD != 3) * 2)
     assert empty.sizes[3] == 0
     assert empty.sizes.sum() == 104
+
+
+def test_correlation_of_random_effects_next_to_lme():
+    """Of lme(distance ~ age, random = ~ age | Subject) in Pinheiro and Bates (2000)."""
+    tasks = TaskSet.from_frame(FRAME.drop(columns="sex"), **ROLES)
+    learner = EmpiricalBayesLearner(varying=["age"], covariance="full").fit(tasks)
+    effects = learner.summary().to_frame().set_index("column")["random-effect std"]
+    assert effects[["(intercept)", "age"]].to_list() == pytest.approx([2.3270, 0.2264], rel=0.01)
+    correlations = learner.summary().to_frame("correlations").set_index("column")
+    assert correlations.loc["age", "(intercept)"] == pytest.approx(-0.609, abs=0.01)
+    np.testing.assert_array_equal(np.diagonal(correlations), 1.0)

@@ -242,7 +242,7 @@ def test_the_verdict_compares_with_the_simplest_baseline_and_with_the_best_metho
     assert "Singular fit" not in text
     learner.training_summary_ = replace(changed, is_singular=True, errors={})
     text = " ".join(verdict(FittedModel(learner), ""))
-    assert "Singular fit: a combination of the random effects has the variance 0" in text
+    assert "Singular fit: " in text
     assert "held out" not in text
 
 

@@ -9,21 +9,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.progress import one_line
 from .._utils.tables import shorten
-from .._utils.validation import is_missing, name_some
+from .._utils.validation import check_choice, is_missing
 from ..tasks.encoding import ROW_VALUES
 from ..tasks.rows import Array, dense, dense_rows
 from ..tasks.task_set import TaskSet
 from .model import INTERCEPT, Columns
 
-#: A column, by name or position.
-ColumnLike: TypeAlias = str | int
 #: Settings of all figures; the salt makes SVG files reproducible.
 RC: dict[str, Any] = {
     "axes.spines.top": False,
@@ -39,8 +37,8 @@ RC: dict[str, Any] = {
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 #: A column with at most `MAX_VALUES` distinct values is drawn at these values, otherwise on a grid.
 MAX_VALUES, GRID = 6, 101
-#: Maximum number of tasks in a caterpillar plot, so that all names are readable, and of categories.
-MAX_NAMED, MAX_CATEGORIES = 45, 20
+#: Maximum number of tasks in a caterpillar plot, so that all names are readable.
+MAX_NAMED = 45
 
 
 class ModelDisplay:
@@ -105,23 +103,21 @@ class EffectsDisplay(ModelDisplay):
         cls,
         learner: Any,
         tasks: TaskSet,
-        column: ColumnLike | None = None,
+        column: str | None = None,
         *,
         coverage: float = 0.9,
         ax: Any = None,
     ) -> Self:
-        """Adapt ``learner`` to ``tasks`` and draw the coefficients of ``column`` (name or
-        position).
+        """Adapt ``learner`` to ``tasks`` and draw the coefficients of ``column``.
 
         By default it is the column whose scaled coefficient varies most between tasks, given their
         side information.
         """
         model, values = Columns(learner), effects_of(learner, tasks, coverage)
-        if column is None:
-            column = most_varying(model, values[0] - values[3])[0]
-        j = find_column(column, model.columns)
+        column = column or most_varying(model, values[0] - values[3])[0]
+        j = model.columns.index(check_choice("column", column, model.columns))
         options: Any = {"fixed_effect": float(model.fixed_effects[j]), "coverage": coverage}
-        return cls(model.columns[j], tasks.labels, *values[..., j], **options).plot(ax)
+        return cls(column, tasks.labels, *values[..., j], **options).plot(ax)
 
     @property
     def figure_size(self) -> tuple[float, float]:
@@ -179,24 +175,20 @@ class ShrinkageDisplay(ModelDisplay):
         cls,
         learner: Any,
         tasks: TaskSet,
-        columns: Sequence[ColumnLike] | None = None,
+        columns: Sequence[str] | None = None,
         *,
         ax: Any = None,
     ) -> Self:
-        """Adapt ``learner`` to ``tasks`` and draw the coefficients of two columns (names or
-        positions).
+        """Adapt ``learner`` to ``tasks`` and draw the coefficients of two columns.
 
         By default they are the columns whose scaled coefficients vary most between tasks.
         """
         model, tailored = Columns(learner), effects_of(learner, tasks)[0]
-        if columns is None:
-            columns = most_varying(model, tailored)[:2]
-        pair = [columns] if isinstance(columns, str) else columns
-        chosen = [find_column(column, model.columns, "columns") for column in pair]
-        if len(chosen) != 2:
-            raise ValueError(f"columns: expected two columns, got {len(chosen)}.")
+        first, second = columns or most_varying(model, tailored)[:2]
+        names = [check_choice("columns", name, model.columns) for name in (first, second)]
+        chosen = list(map(model.columns.index, names))
         own = own_fits(tasks, learner.prior_.fit_intercept)[:, chosen]
-        names, means = model.named(chosen), model.fixed_effects[chosen]
+        means = model.fixed_effects[chosen]
         return cls(names, tasks.labels, own, tailored[:, chosen], means).plot(ax)
 
     def _draw(self, ax: Any) -> None:
@@ -262,7 +254,7 @@ class TaskFitDisplay(ModelDisplay):
         learner: Any,
         tasks: TaskSet,
         task: Any = None,
-        column: ColumnLike | None = None,
+        column: str | None = None,
         *,
         coverage: float = 0.9,
         ax: Any = None,
@@ -285,8 +277,8 @@ class TaskFitDisplay(ModelDisplay):
         if column is None:
             is_numeric = [len(np.unique(x)) > MAX_VALUES for x in X.T]
             sizes = np.abs(model.coef_) * X.std(axis=0)
-            column = int(np.argmax(np.where(is_numeric, sizes, 1e-9 * sizes)))
-        j = find_column(column, names)
+            column = names[int(np.argmax(np.where(is_numeric, sizes, 1e-9 * sizes)))]
+        j = names.index(check_choice("column", column, names))
 
         def at(values: Array) -> Array:
             """Return rows with these values of the column, and the other columns at their means."""
@@ -312,7 +304,7 @@ class TaskFitDisplay(ModelDisplay):
         target += ", other columns at their means" * (X.shape[1] > 1)
         label = f"{roles.get('task') or 'task'} {one.labels[0]}"
         arrays = X[:, j], y, grid, model.predict(rows), prior.predict(rows), lower, upper
-        return cls(label, names[j], target, *arrays, coverage).plot(ax)
+        return cls(label, column, target, *arrays, coverage).plot(ax)
 
     def _draw(self, ax: Any) -> None:
         if np.isfinite(self.lower).all():
@@ -362,24 +354,23 @@ class PriorPathDisplay(ModelDisplay):
         cls,
         learner: Any,
         tasks: TaskSet,
-        column: ColumnLike,
+        column: str,
         *,
-        coefficient: ColumnLike | None = None,
+        coefficient: str | None = None,
         ax: Any = None,
     ) -> Self:
-        """Vary one ``column`` (name or position) of the side information over its range among
-        ``tasks``.
+        """Vary one ``column`` of the side information over its range among ``tasks``.
 
-        The other columns are fixed at their medians, or at their most frequent categories.  A
-        ``coefficient`` is given by name or position.  By default it is the one that changes most,
-        relative to its mean standard error.
+        The other columns are fixed at their medians, or at their most frequent categories.  By
+        default the ``coefficient`` is the one that changes most, relative to its mean standard
+        error.
         """
         if tasks.side_info is None:
             raise ValueError(
                 "tasks: these tasks have no side information. Give tasks with side information."
             )
         model = Columns(learner)
-        j = find_column(column, model.side_columns)
+        j = model.side_columns.index(check_choice("column", column, model.side_columns))
         known = [[v for v in values if not is_missing(v)] for values in tasks.side_info.T]
         grid = grid_of(known[j])
         side = np.empty((len(grid), len(known)), dtype=tasks.side_info.dtype)
@@ -389,11 +380,9 @@ class PriorPathDisplay(ModelDisplay):
         side[:, j] = grid
         weights, errors = learner.coefficients(side, return_std=True)
         change = np.ptp(weights, axis=0) / np.maximum(errors.mean(axis=0), 1e-300)
-        shown = int(np.argmax(change))
-        if coefficient is not None:
-            shown = find_column(coefficient, model.columns, "coefficient")
-        name = model.columns[shown]
-        return cls(model.side_columns[j], grid, name, weights[:, shown], errors[:, shown]).plot(ax)
+        name = coefficient or model.columns[int(np.argmax(change))]
+        shown = model.columns.index(check_choice("coefficient", name, model.columns))
+        return cls(column, grid, name, weights[:, shown], errors[:, shown]).plot(ax)
 
     def _draw(self, ax: Any) -> None:
         half = 1.96 * self.errors
@@ -458,34 +447,21 @@ def own_fits(tasks: TaskSet, fit_intercept: bool) -> Array:
 
 
 def grid_of(values: Any) -> NDArray[Any]:
-    """Return the distinct numbers if there are few, or an even grid over their range; of
-    categories, the most frequent ones.
+    """Return the distinct categories or, if they are few, numbers; else an even grid over the range
+    of the numbers.
     """
     if isinstance(values[0], str):
-        frequent = [value for value, _ in Counter(values).most_common(MAX_CATEGORIES)]
-        return np.array(sorted(frequent), dtype=object)
+        return np.array(sorted({*values}), dtype=object)
     grid = np.unique(np.asarray(values, dtype=float))
     return grid if len(grid) <= MAX_VALUES else np.linspace(grid[0], grid[-1], GRID)
 
 
-def most_varying(model: Columns, coefficients: Array) -> list[int]:
-    """Return column positions by decreasing standard deviation of the coefficients between tasks,
-    times the column's scale.
+def most_varying(model: Columns, coefficients: Array) -> list[str]:
+    """Return columns by decreasing standard deviation of the coefficients between tasks, times the
+    column's scale.
     """
     spread = coefficients.std(axis=0) * model.scaling.columns
-    return [int(j) for j in np.argsort(-spread, kind="stable")]
-
-
-def find_column(column: ColumnLike, names: list[str], argument: str = "column") -> int:
-    """Return the position of a column given by name or position."""
-    if isinstance(column, int | np.integer):
-        if -len(names) <= column < len(names):
-            return int(column) % len(names)
-    elif str(column) in names:
-        return names.index(str(column))
-    raise ValueError(
-        f"{argument}: there is no column {column!r}. The columns are {name_some(names, 12)}."
-    )
+    return model.named(np.argsort(-spread, kind="stable"))
 
 
 def shortened(name: object, longest: int = 22) -> str:

@@ -131,8 +131,8 @@ class FittedModel(Columns):
         """Correlations of the random effects of the ``varying`` coefficients."""
         at = np.ix_(self.varying, self.varying)
         covariance = self.scaling.raw_representation(self.covariance)[at]
-        deviation = np.sqrt(np.diagonal(covariance))
-        correlations = covariance / np.outer(deviation, deviation)
+        std = np.sqrt(covariance.diagonal())
+        correlations = covariance / np.outer(std, std)
         np.fill_diagonal(correlations, 1.0)
         return np.asarray(correlations)
 

@@ -157,16 +157,13 @@ def _accuracy(evaluation: Any, target: str) -> str:
             f"{'better' if gain >= 0 else 'worse'}"
             f"{', which is within two standard errors' * bool(is_close)}."
         )
-        if methods[best] == "pooled boosting" and gain < 0:
-            text += " Fit boosting first, and tailored to what it leaves (how-to “Boosting first”)."
     figures = {"Error by number of support rows": evaluation.plot(new_axes(*SIZE))}
     if evaluation.has_intervals:
-        covered, widths = 100.0 * evaluation.covered[0], evaluation.scores["width"][0].mean(axis=1)
-        shares = dict.fromkeys(f"{share:.1f}" for share in (covered.min(), covered.max()))
+        widths = evaluation.scores["width"][0].mean(axis=1)
         text += (
             f" The {100.0 * evaluation.coverage:g} % prediction intervals contain "
-            f"{' to '.join(shares)} % of the targets; their mean width is "
-            f"{format_number(widths[0])} with {first} and {format_number(widths[-1])} with {last}."
+            f"{100.0 * evaluation.covered[0, -1]:.1f} % of the targets with {last}; their mean "
+            f"width is {format_number(widths[-1])}, and {format_number(widths[0])} with {first}."
         )
     tables = "".join(table.html for table in evaluation.tables)
     figures |= _predictions(evaluation)
@@ -180,14 +177,13 @@ def _predictions(evaluation: Any) -> dict[str, Any]:
     table, ax = evaluation.predictions, new_axes(*SIZE)
     rows = np.asarray(table["support"]) == evaluation.supports[-1]
     targets = np.asarray(table["target"])[rows]
-    for label in evaluation.classes[1 if len(evaluation.classes) == 2 else 0 :]:
+    for label in evaluation.classes[len(evaluation.classes) == 2 :]:
         predicted = np.asarray(table[f"probability_{label}"])[rows]
         options: Any = {"n_bins": 10, "strategy": "quantile", "name": str(label), "ax": ax}
         CalibrationDisplay.from_predictions(targets == label, predicted, **options)
     if not evaluation.classes:
-        drawn = np.random.default_rng(0).permutation(len(targets))[:MAX_POINTS]
         predicted = np.asarray(table["prediction"])[rows]
-        ax.plot(predicted[drawn], targets[drawn], "o", alpha=0.5)
+        ax.plot(predicted[:MAX_POINTS], targets[:MAX_POINTS], "o", alpha=0.5)
         ax.axline((targets[0], targets[0]), slope=1.0, color="0.35", linestyle="--")
     text = f"with {plural(evaluation.supports[-1], 'row')} of each new task"
     ax.set(xlabel=f"predicted, {text}", ylabel="observed")
@@ -207,9 +203,8 @@ def _coefficients(learner: Any, tasks: TaskSet, target: str, coverage: float) ->
         "their columns. The (intercept) is the level where all features are 0."
     )
     if len(tasks) > MAX_TASKS:
-        text += f" A random sample of {MAX_TASKS} of the {len(tasks):,} tasks is drawn."
-        order = np.random.default_rng(0).permutation(len(tasks))
-        tasks = tasks[np.sort(order[:MAX_TASKS])]
+        text += f" The first {MAX_TASKS} of the {len(tasks):,} tasks are drawn."
+        tasks = tasks[:MAX_TASKS]
     values, _, _, priors = effects_of(learner, tasks, coverage)
     differences = values - priors
     levels = differences @ np.append(dense(tasks.X).mean(axis=0), 1.0)[: values.shape[1]]
@@ -219,8 +214,9 @@ def _coefficients(learner: Any, tasks: TaskSet, target: str, coverage: float) ->
     displays[0].ax_.set_xlabel(f"{level} minus prior mean")
     # Coefficients without random effects are in the tables of the model.
     varies = differences.std(axis=0) > 1e-9 * np.abs(values).mean(axis=0)
-    for j in most_varying(Columns(learner), differences)[: np.clip(varies.sum(), 1, MAX_EFFECTS)]:
-        displays.append(EffectsDisplay.from_estimator(learner, tasks, j, coverage=coverage))
+    n_shown = np.clip(varies.sum(), 1, MAX_EFFECTS)
+    for column in most_varying(Columns(learner), differences)[:n_shown]:
+        displays.append(EffectsDisplay.from_estimator(learner, tasks, column, coverage=coverage))
     content = f"<p>{text}</p>"
     for display in displays:
         image = _image(display.figure_, f"{display.column} of {len(tasks)} tasks")

@@ -142,8 +142,8 @@ def _problems(model: FittedModel) -> Iterator[str]:
         return
     if training.is_singular:
         yield (
-            "Singular fit: a combination of the random effects has the variance 0, so a standard "
-            "deviation is 0 or a correlation 1 or -1."
+            "Singular fit: a combination of the random effects has an estimated variance of 0, such "
+            "as with a standard deviation of 0 or a correlation of 1 or -1."
         )
     # With one row per task, noise and random intercept are confounded.  If the user set the
     # effects, count all, as lme4 does.
@@ -195,11 +195,13 @@ def describe_structure(
             effects = f"a random effect on {varying[0]}"
         text += effects
     if structure.get("truncation"):
-        least = f"{100.0 * structure['truncation']:g} % of the largest variance"
-        text += f"; directions with less than {least} are dropped"
+        least = 100.0 * structure["truncation"]
+        text += f"; directions with less than {least:g} % of the largest variance are dropped"
     if structure.get("pseudo_tasks") and len(varying) > 1:
-        weight = f"weight: {structure['pseudo_tasks']:g} pseudo-tasks"
-        text += f"; random-effect correlations{at} are shrunk towards zero ({weight})"
+        text += (
+            f"; random-effect correlations{at} are shrunk towards zero (weight: "
+            f"{structure['pseudo_tasks']:g} pseudo-tasks)"
+        )
     return f"{text[0].upper()}{text[1:]}."
 
 
@@ -261,7 +263,7 @@ def _quoted(name: object) -> str:
 
 def describe_side(model: FittedModel) -> str:
     """Describe the use of the side information in one sentence."""
-    structure, names = model.learner.side_structure_, model.side_columns
+    structure = model.learner.side_structure_
     if structure is None:
         if model.prior.shared is not None and model.prior.shared.encoder is not None:
             return "Side information affects shared curves only."
@@ -278,7 +280,7 @@ def describe_side(model: FittedModel) -> str:
         explains = f"Side information explains {share}"
     text = "the intercept" if shifted == [INTERCEPT] else "coefficients"
     chosen = [
-        (names[j] if j < len(names) else f"s{j}") + " (nonlinear)" * (j in structure["curved"])
+        model.side_columns[j] + " (nonlinear)" * (j in structure["curved"])
         for j in structure["columns"]
     ]
     return f"{explains}; columns that shift {text}: {list_some(chosen, MAX_NAMED)}."

@@ -39,7 +39,7 @@ class Summary:
     verdict: tuple[str, ...]  # sentences
     tables: Mapping[str, Table]
     further: tuple[str, ...] = ()  # sentences that only details show
-    details: bool = False  # whether everything is shown
+    details: bool = True  # whether everything is shown
 
     @property
     def text(self) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ class Summary:
     def _shown(self) -> tuple[tuple[str, ...], list[Table]]:
         """The sentences and tables that are shown."""
         tables = [table for table in self.tables.values() if table.n_printed]
-        if self.details or not self.further:
+        if self.details:
             return self.text, tables
         short = [replace(table, title="", caption="", n_printed=SHORT_ROWS) for table in tables[:1]]
         return (*self.verdict, "summary(details=True) shows all tables."), short
@@ -74,7 +74,7 @@ class Summary:
         """The sentences and tables that are shown, without the title."""
         sentences, tables = self._shown
         items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
-        return printable(f"<ul>{items}</ul>{''.join(table.html for table in tables)}")
+        return f"<ul>{items}</ul>{''.join(table.html for table in tables)}"
 
     def _repr_html_(self) -> str:
         return printable(f"<div><h3>{escape(self.title)}</h3>{self.html}</div>")

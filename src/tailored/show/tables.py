@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from .._utils.tables import Table
 from ..gaussian.sites import MOST_DIRECTIONS
 from ..losses import error_name
 from ..selection.training_summary import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN
-from .model import INTERCEPT, FittedModel, compare_errors
+from .model import FittedModel, compare_errors
 from .sentences import describe_support
 
 #: Maximum number of columns of a printed correlation matrix.
@@ -23,12 +22,9 @@ _NOTHING = Table("", {})
 
 def model_tables(model: FittedModel) -> dict[str, Table]:
     """Return all tables of the model by name; tables without content are left out."""
-    if model.mixture is None:
-        effects = model.fixed_effects, "prior mean of the coefficient"
-        tables = {"effects": _defined("Fixed effects", model.columns, {"fixed effect": effects})}
-    else:
-        tables = {
-            "effects": effects_table(model),
+    tables = {"effects": effects_table(model)}
+    if model.mixture is not None:
+        tables |= {
             "ratios": ratios_table(model),
             "correlations": correlations_table(model),
             "noise": noise_table(model),
@@ -41,18 +37,6 @@ def model_tables(model: FittedModel) -> dict[str, Table]:
     return {name: table for name, table in tables.items() if len(table)}
 
 
-def _defined(
-    title: str, names: Any, columns: Mapping[str, tuple[Any, str]], note: str = "", **options: Any
-) -> Table:
-    """Return a table of ``names`` and columns, each with its definition, which is put into the
-    caption.
-    """
-    first = options.pop("first", "column")
-    values = {first: names, **{name: list(each) for name, (each, _) in columns.items()}}
-    definitions = [f"{name}: {text}." for name, (_, text) in columns.items() if text]
-    return Table(title, values, " ".join([*definitions, note]).strip(), **options)
-
-
 def _order(model: FittedModel) -> list[int]:
     """Return rows by decreasing size of the coefficients of scaled columns, which are comparable."""
     sizes = model.mixture.moments()[0] ** 2 + np.diagonal(model.covariance)
@@ -61,41 +45,45 @@ def _order(model: FittedModel) -> list[int]:
 
 def effects_table(model: FittedModel) -> Table:
     """Tabulate fixed effects and random-effect standard deviations."""
-    shown, errors, r2 = model.shown, model.standard_errors, model.r2_of_coefficients
+    shown = model.shown
+    columns: dict[str, Any] = {
+        "column": model.named(shown),
+        "fixed effect": model.fixed_effects[shown],
+    }
+    if model.mixture is None:
+        return Table("Fixed effects", columns, "fixed effect: prior mean of the coefficient.")
+    columns |= {
+        "std. error": model.standard_errors[shown],
+        "random-effect std": model.random_effect_std[shown],
+    }
     source = "generalised least squares under the estimated covariances"
     is_large = np.linalg.matrix_rank(model.covariance) > MOST_DIRECTIONS
     if not model.response.is_gaussian and not is_large:
         source = f"observed information of all parameters ({source} if it is not positive definite)"
-    columns = {
-        "fixed effect": (
-            model.fixed_effects[shown],
-            "mean coefficient of the tasks"
-            + ", at the mean of the side information" * (r2 is not None),
-        ),
-        "std. error": (errors[shown], source),
-        "random-effect std": (
-            model.random_effect_std[shown],
-            "standard deviation of the tasks' coefficients around that mean"
-            + ", given the side information" * (r2 is not None),
-        ),
-    }
-    if r2 is not None:
-        columns["R² of side info"] = (
-            r2[shown],
-            "fraction of the coefficient's variance between tasks that the side information "
-            "explains (of the intercept: at the feature means)",
+    at_mean = given = explained = ""
+    if model.r2_of_coefficients is not None:
+        columns["R² of side info"] = model.r2_of_coefficients[shown]
+        at_mean, given = ", at the mean of the side information", ", given the side information"
+        explained = (
+            " R² of side info: fraction of the coefficient's variance between tasks that the side "
+            "information explains (of the intercept: at the feature means)."
         )
-    notes = [f"All coefficients are {model.scale}."] * bool(model.scale)
+    caption = (
+        f"fixed effect: mean coefficient of the tasks{at_mean}. std. error: {source}. "
+        "random-effect std: standard deviation of the tasks' coefficients around that mean"
+        f"{given}.{explained}"
+    )
+    if model.scale:
+        caption += f" All coefficients are {model.scale}."
     if len(model.effects) > len(model.categories):
-        notes.append("Shared curves or products, named above, add to the effects of columns.")
-    if np.isnan(errors[shown]).any():
-        notes.append(
-            "No std. error: the mean was not estimated, but is that of all targets or zero; or the "
-            "rows identify the fixed effect only jointly with others."
+        caption += " Shared curves or products, named above, add to the effects of columns."
+    if np.isnan(columns["std. error"]).any():
+        caption += (
+            " No std. error: the mean was not estimated, but is that of all targets or zero; or "
+            "the rows identify the fixed effect only jointly with others."
         )
     title, percent = "Fixed effects and random-effect std", ["R² of side info"]
-    names, note = model.named(shown), " ".join(notes)
-    return _defined(title, names, columns, note, percent=percent, order=_order(model))
+    return Table(title, columns, caption, percent, order=_order(model))
 
 
 def ratios_table(model: FittedModel) -> Table:
@@ -103,16 +91,15 @@ def ratios_table(model: FittedModel) -> Table:
     if not model.ratio:
         return _NOTHING
     margin = norm.ppf(0.975) * model.standard_errors
-    columns = {}
+    columns: dict[str, Any] = {"column": model.named(model.shown)}
     for name, sign in ((model.ratio, 0.0), ("lower", -1.0), ("upper", 1.0)):
         logs = (model.fixed_effects + sign * margin)[model.shown]
-        columns[name] = np.exp(np.where(logs < 700.0, logs, np.nan)), ""
+        columns[name] = np.exp(np.where(logs < 700.0, logs, np.nan))
     caption = (
         f"{model.ratio}: exp(fixed effect); lower, upper: its 95 % confidence interval. Empty: too "
         "large for a number, or without a standard error."
     )
-    title = f"{model.ratio.capitalize()}s"
-    return _defined(title, model.named(model.shown), columns, caption, order=_order(model))
+    return Table(f"{model.ratio.capitalize()}s", columns, caption, order=_order(model))
 
 
 def correlations_table(model: FittedModel) -> Table:
@@ -120,19 +107,17 @@ def correlations_table(model: FittedModel) -> Table:
 
     Large matrices are not printed.
     """
-    names, correlations = model.named(model.varying), model.correlations
-    if not (np.abs(correlations - np.eye(len(names))) > 1e-9).any():
+    names, correlations = model.named(model.varying), model.correlations.round(4)
+    if (correlations == np.eye(len(names))).all():
         return _NOTHING
-    caption = "Correlations of the tasks' coefficients around their mean."
-    if INTERCEPT in names:
-        caption += (
-            " The intercept is the linear predictor where all features are zero, which may be far "
-            "from the data."
-        )
-    columns = {name: (each, "") for name, each in zip(names, correlations.T.round(4), strict=True)}
+    caption = (
+        "Correlations of the tasks' coefficients around their mean. The intercept is the linear "
+        "predictor where all features are zero, which may be far from the data."
+    )
+    columns: dict[str, Any] = {"column": names, **dict(zip(names, correlations, strict=True))}
     n_printed = len(names) if len(names) <= MATRIX_COLUMNS else 0
     title = "Correlations of the random effects"
-    return _defined(title, names, columns, caption, n_printed=n_printed)
+    return Table(title, columns, caption, n_printed=n_printed)
 
 
 def noise_table(model: FittedModel) -> Table:
@@ -171,59 +156,49 @@ def components_table(model: FittedModel) -> Table:
     """Tabulate the coefficients of the components; empty for one component."""
     mixture, units = model.mixture, model.scaling
     K, d = mixture.means.shape
-    if K == 1:
-        return _NOTHING
-    columns = {
-        "proportion": (np.repeat(mixture.proportions, d), "fraction of all tasks"),
-        "column": (model.columns * K, ""),
-        "mean coefficient": (
-            units.raw_weights(mixture.means.copy()).ravel(),
-            "of the component's tasks",
-        ),
-        "random-effect std": (
-            units.raw_deviations(mixture.covariances).ravel(),
-            "of the component's tasks around that mean",
-        ),
+    columns: dict[str, Any] = {
+        "component": np.repeat(np.arange(1, K + 1), d),
+        "proportion": np.repeat(mixture.proportions, d),
+        "column": model.columns * K,
+        "mean coefficient": units.raw_weights(mixture.means.copy()).ravel(),
+        "random-effect std": units.raw_deviations(mixture.covariances).ravel(),
     }
-    names = np.repeat(np.arange(1, K + 1), d).tolist()
-    return _defined("Components", names, columns, first="component", percent=["proportion"])
+    caption = (
+        "proportion: fraction of all tasks. mean coefficient: of the component's tasks. "
+        "random-effect std: of the component's tasks around that mean."
+    )
+    return Table("Components", columns, caption, ["proportion"]) if K > 1 else _NOTHING
 
 
 def side_table(model: FittedModel) -> Table:
     """Tabulate how much each column of the side information explains; empty if it is not used."""
-    side, mixture = model.training.side, model.mixture
+    side, mixture, caption = model.training.side, model.mixture, ""
     if side is None:
         return _NOTHING
-    columns = {}
+    names = ["all", *model.side_columns][: len(side.row_variance)]
+    columns: dict[str, Any] = {"side information": names}
     if mixture.side is not None:
-        columns["R²"] = (
-            model.r2_of_rows,
-            "fraction of the variance between the tasks' predictions that the side information "
-            "explains, averaged over rows; for correlated columns the fractions need not add up",
+        columns["R²"] = model.r2_of_rows
+        caption = (
+            "R²: fraction of the variance between the tasks' predictions that the side information "
+            "explains, averaged over rows; for correlated columns the fractions need not add up. "
         )
     if side.evidence is not None:
-        columns["evidence"] = (
-            side.evidence,
-            "log Bayes factor of the column's effects on the coefficients against none, in nats, "
-            "given the other columns and the estimated covariances; above 3 it is strong",
+        columns["evidence"] = side.evidence
+        caption += (
+            "evidence: log Bayes factor of the column's effects on the coefficients against none, "
+            "in nats, given the other columns and the estimated covariances; above 3 it is strong. "
         )
     if mixture.gates is not None:
-        columns["entropy reduction"] = (
-            side.entropy_reduction,
-            "fraction of the uncertainty about a task's component that is removed before any row "
-            "is observed",
+        columns["entropy reduction"] = side.entropy_reduction
+        caption += (
+            "entropy reduction: fraction of the uncertainty about a task's component that is "
+            "removed before any row is observed."
         )
     relevance = np.maximum(model.r2_of_rows, side.entropy_reduction)[1:]
     order = [0, *(1 + np.argsort(-relevance, kind="stable"))]
-    options: Any = {"percent": ["R²", "entropy reduction"], "order": order}
-    names = ["all", *_side_names(model)]
-    return _defined("Side information", names, columns, first="side information", **options)
-
-
-def _side_names(model: FittedModel) -> list[str]:
-    """Return the names of the columns of the side information that the prior reads."""
-    n = len(model.r2_of_rows) - 1
-    return model.side_columns if len(model.side_columns) == n else [f"s{j}" for j in range(n)]
+    percent = ["R²", "entropy reduction"]
+    return Table("Side information", columns, caption.strip(), percent, order=order)
 
 
 def side_effects_table(model: FittedModel) -> Table:
@@ -234,7 +209,7 @@ def side_effects_table(model: FittedModel) -> Table:
     mean = model.training.mean
     if mean is None or model.training.side is None or features is None or effects is None:
         return _NOTHING
-    side_names, rows = _side_names(model), []
+    rows = []
     used = np.unique(mean.column[mean.column > 0]) - 1
     curved = {features.origins[f] for f in used[used >= features.n_linear]}
     for column, category, change in features.encoder.contrasts():
@@ -244,7 +219,7 @@ def side_effects_table(model: FittedModel) -> Table:
         effect = units.raw_differences(effects[:, list(scaled)] @ list(scaled.values()))
         covariance = mean.of(len(model.columns), {1 + f: value for f, value in scaled.items()})
         error = units.raw_deviations(covariance)
-        name = side_names[column] + (f"={category}" if category else "")
+        name = model.side_columns[column] + (f"={category}" if category else "")
         for j in np.flatnonzero(error > 0):
             rows.append((name, model.columns[j], float(effect[j]), float(error[j])))
     caption = (
