@@ -59,7 +59,10 @@ class Summary:
         if self.details:
             return self.text, tables
         short = [replace(table, title="", caption="", n_printed=SHORT_ROWS) for table in tables[:1]]
-        return (*self.verdict, "summary(details=True) shows all tables."), short
+        return (
+            *self.verdict,
+            "All tables: summary(details=True), or --details in the shell.",
+        ), short
 
     def __str__(self) -> str:
         sentences, tables = self._shown
