@@ -4,11 +4,9 @@ import os
 
 import typer
 
-from tailored.cli.console import OneLineErrors
-
 from .commands import benchmark, environments, plot, report, reproduce, theory
 
-app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, pretty_exceptions_show_locals=False)
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 @app.callback()

@@ -225,12 +225,15 @@ def explained(resume_command: str | None = None) -> Iterator[None]:
     again = (
         f"\nFinished cells are kept. Continue with:\n  {resume_command}" if resume_command else ""
     )
-    with cli_console.report_errors(again):
+    with cli_console.report_errors():
         from .files import ResultsError, WriteError
         from .reproduction.config import ConfigError
 
         try:
             yield
+        except KeyboardInterrupt:
+            note(again.strip())
+            raise
         except WriteError as error:
             note(f"error: {error}{again}")
             raise typer.Exit(1) from error

@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.linear_model import Ridge
 
 from tailored import TaskSet
-from tailored.baselines import BASELINES, DESCRIPTIONS
+from tailored.evaluation.baselines import BASELINES, DESCRIPTIONS
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 NUMBERS, CLASSES, COUNTS = (BASELINES[kind] for kind in ("numbers", "classes", "counts"))

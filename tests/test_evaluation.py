@@ -1,5 +1,6 @@
 """`evaluate` for classes and counts: scores by scikit-learn's metrics, baselines by closed forms."""
 
+import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,9 +8,9 @@ from sklearn.base import clone
 from sklearn.metrics import accuracy_score, log_loss, mean_poisson_deviance
 
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
-from tailored.baselines import BASELINES
-from tailored.evaluation import Evaluation, default_methods, evaluate
+from tailored.evaluation import BASELINES, Evaluation, evaluate
 
+matplotlib.use("Agg")
 MEAN = {"mean": clone(BASELINES["numbers"]["pooled ridge"]).set_params(offset=False)}
 CONSTANT = BASELINES["classes"]["constant"]
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
@@ -92,17 +93,14 @@ def test_with_few_tasks_each_task_is_a_fold():
         chosen = (frame["task"] == label) & (frame["support"] == 0)
         mean = (tasks.y.sum() - own.sum()) / 8
         np.testing.assert_allclose(errors, np.mean((frame["target"][chosen] - mean) ** 2))
-    one = r"at least two tasks .* are needed, found 1 of 1. Use more tasks.$"
-    with pytest.raises(ValueError, match=one):
-        evaluate(tasks[[0]], MEAN, supports=[0])
-    none = r"found 0 of 3. Use more tasks, or smaller numbers in `supports`."
-    with pytest.raises(ValueError, match=none):
-        evaluate(tasks, MEAN, supports=[9])
-    for methods in (MEAN["mean"], {"mean": 3}):
-        with pytest.raises(TypeError, match="methods: expected a dict of names and learners"):
-            evaluate(tasks, methods)
+    for some, n, found in ((tasks[[0]], 0, "1 of 1"), (tasks, 9, "0 of 3")):
+        message = f"{found} tasks have more than {n} rows, and at least two are needed"
+        with pytest.raises(ValueError, match=message):
+            evaluate(some, MEAN, supports=[n])
+    with pytest.raises(TypeError, match="methods: expected a learner, or a dict of names and"):
+        evaluate(tasks, {"mean": 3})
     for supports in ("some", ("first", "a"), [0.5]):
-        with pytest.raises(ValueError, match="supports: expected numbers of rows such as"):
+        with pytest.raises(TypeError, match="supports"):
             evaluate(tasks, MEAN, supports=supports)
 
 
@@ -153,7 +151,7 @@ def test_classes_may_be_numbers():
 def test_scores_of_counts():
     tasks = count_tasks().replace(exposure=None)
     # The loss of the evaluation is that of the learner.
-    found = evaluate(tasks, default_methods("poisson"), supports=[0, 3], n_folds=2)
+    found = evaluate(tasks, loss="poisson", supports=[0, 3], n_folds=2)
     assert found.methods == ("tailored", *BASELINES["counts"])
     assert list(found.scores)[:2] == ["half Poisson deviance", "absolute error"]
     frame = found.predictions
@@ -165,21 +163,28 @@ def test_scores_of_counts():
 
 
 @pytest.mark.filterwarnings("ignore:X. held-out errors")
-def test_a_formula_without_intercept_has_baselines():
+def test_a_learner_is_compared_with_baselines():
+    """A formula without intercept determines that of the mixed model."""
     table = people(2)[["x", "visits", "person"]]
     tasks = TaskSet.from_formula("visits ~ 0 + x + (0 + x | person)", table)
-    methods = default_methods("squared", EmpiricalBayesLearner(fit_intercept=False))
-    assert list(methods) == ["tailored", *BASELINES["numbers"]]
-    some = {name: methods[name] for name in ("tailored", "mixed model")}
-    assert np.isfinite(evaluate(tasks, some, supports=[2], n_folds=2).mean).all()
+    learner = EmpiricalBayesLearner(fit_intercept=False)
+    found = evaluate(tasks, learner, supports=[2], n_folds=2)
+    assert found.methods == ("tailored", *BASELINES["numbers"])
+    assert np.isfinite(found.mean).all()
+
+
+def evaluation_of(errors, covered, **more):
+    """Return an evaluation with these errors of methods and supports, equal in two tasks but for ± half of it."""
+    errors = np.asarray(errors)[..., None] * [0.5, 1.5]
+    inside = np.full(errors.shape, covered)
+    scores = {"squared error": errors, **more, "covered": inside, "width": inside}
+    methods = ("method", "task mean", "ridge per task")[: len(errors)]
+    return Evaluation(methods, (0, 5), np.arange(2), scores, None, 0.9)
 
 
 @pytest.mark.parametrize("covered", [0.875, np.nan])
 def test_an_evaluation_prints_its_tables_and_definitions(covered):
-    errors = np.array([[[1.0, 3.0], [0.5, 1.5]]] * 2)  # mean 2 and standard error 1; 1 and 0.5
-    inside = np.full((2, 2, 2), covered)
-    scores = {"squared error": errors, "accuracy": errors, "covered": inside, "width": inside}
-    found = Evaluation(("method", "task mean"), (0, 5), np.arange(2), scores, None, 0.9)
+    found = evaluation_of([[2.0, 1.0]] * 2, covered, accuracy=np.ones((2, 2, 2)))
     assert repr(found) == str(found)
     lines = [" ".join(line.split()) for line in str(found).splitlines() if line]
     assert lines[0] == "Mean squared error on 2 new tasks, by number of support rows"
@@ -187,4 +192,20 @@ def test_an_evaluation_prints_its_tables_and_definitions(covered):
     assert ("inside 90 % intervals 87.5 % 87.5 %" in lines) == np.isfinite(covered)
     second = "Mean accuracy on 2 new tasks, by number of support rows"
     assert lines.index(second) == 4 + np.isfinite(covered)
-    assert lines[-1].startswith("task mean: mean of the support rows")
+    text = " ".join(lines)
+    assert text.count("± is the standard error over tasks") == 1
+    assert "task mean: mean of the support rows and of one row" in text
+
+
+def test_an_evaluation_draws_its_errors():
+    """A baseline far above the others does not set the axis."""
+    found = evaluation_of([[1.0, 1.0], [1.2, 1.2], [50.0, 2.0]], 1.0)
+    ax = found.plot()
+    (ridge,) = (line for line in ax.lines if line.get_label() == "ridge per task")
+    np.testing.assert_array_equal(ridge.get_ydata(), [50.0, 2.0])
+    assert ax.get_ylim()[1] < 5.0
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["0", "5"]
+    (band,) = ax.collections
+    low, high = np.ptp(band.get_paths()[0].vertices[:, 1]) * np.array([-0.5, 0.5]) + 1.0
+    np.testing.assert_allclose([low, high], [0.5, 1.5])  # the standard error of 0.5 and 1.5
+    assert found.plot(ax) is ax

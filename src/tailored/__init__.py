@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from .learners.task_regressor import AdaptedTasks, TaskRegressor
     from .paper.learners import ConditionalLearner, IndependentLearner, UnconditionalLearner
     from .scale.scan import scan
-    from .show.prior_display import PriorPathDisplay
+    from .show.displays import EffectsDisplay, PriorPathDisplay, ShrinkageDisplay, TaskFitDisplay
     from .show.report import write_report
-    from .show.rows_display import RowsDisplay
-    from .show.task_displays import EffectsDisplay, ShrinkageDisplay, TaskFitDisplay
     from .tasks.task_set import Task, TaskSet
 
 __all__ = [
@@ -31,7 +29,6 @@ __all__ = [
     "EmpiricalBayesLearner",
     "IndependentLearner",
     "PriorPathDisplay",
-    "RowsDisplay",
     "ShrinkageDisplay",
     "Task",
     "TaskClassifier",
@@ -46,12 +43,11 @@ __all__ = [
     "write_report",
 ]
 
-_SUBMODULES = ["baselines", "datasets", "evaluation", "exceptions", "losses", "paper"]
+_SUBMODULES = ["datasets", "evaluation", "exceptions", "losses", "paper"]
 #: Modules that define the names above.  The module of `load` comes after the learners, because the
 #: classes of stored objects must be imported first.
 _MODULES = ["tasks.task_set", "scale.scan", "learners.task_regressor", "learners.classifier"]
-_MODULES += ["paper.learners", "files", "evaluation", "show.prior_display", "show.rows_display"]
-_MODULES += ["show.task_displays", "show.report"]
+_MODULES += ["paper.learners", "files", "evaluation", "show.displays", "show.report"]
 
 
 def __getattr__(name: str) -> Any:

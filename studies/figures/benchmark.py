@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tailored.show.display import PALETTE, RC, pyplot
+from tailored.show.displays import PALETTE, RC, pyplot
 
 from .style import panels
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from tailored.show.display import pyplot
+from tailored.show.displays import pyplot
 
 
 class Style(NamedTuple):

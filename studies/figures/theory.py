@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tailored.show.display import pyplot
+from tailored.show.displays import pyplot
 
 Array = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tailored.show.display import RC, pyplot
+from tailored.show.displays import RC, pyplot
 
 from ..figures.curves import plot_curves, plot_step_sizes
 from ..figures.representation import RepresentationDisplay

@@ -1,6 +1,6 @@
 """Baselines of the benchmark, which are fitted to many tasks and predict rows of new tasks from a few observed rows.
 
-The package's own baselines (`tailored.baselines`) are scikit-learn's estimators.  These are older and more elaborate;
+The package's own baselines (`tailored.evaluation.baselines`) are scikit-learn's estimators.  These are older and more elaborate;
 published tables were made with them.
 """
 

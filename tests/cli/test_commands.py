@@ -16,11 +16,10 @@ from typer.testing import CliRunner
 
 import tailored
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.baselines import BASELINES
 from tailored.cli import app
-from tailored.cli.console import UsageError, with_options
+from tailored.cli.console import with_options
 from tailored.cli.tables import read_table
-from tailored.evaluation import Evaluation
+from tailored.evaluation import BASELINES, Evaluation
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -63,7 +62,6 @@ def folder(tmp_path_factory):
     pupils[new].drop(first.index).to_csv(folder / "new.csv", index=False)
     pd.DataFrame({"school": labels, "kind": kind}).to_csv(folder / "schools.csv", index=False)
     (folder / "empty.csv").write_text("")
-    (folder / "nothing").mkdir()
     (folder / "repeated.csv").write_text("school,hours,hours\ns00,1,2\ns00,3,\n")
     (folder / "ragged.csv").write_text("school,hours,score\ns00,1,2\ns00,\x1b[31m,3,4\n")
     (folder / "escape.csv").write_text("sch\x1b[31mool,score\ns00,1\n")
@@ -107,6 +105,13 @@ def numeric_models(folder):
 # ---------------------------------------------------------------- predict
 
 
+def check_rounded(found, expected):
+    """Predictions are rounded to the fourth figure of the smallest std, which is about 1 here."""
+    for name in ("prediction", "lower", "upper", "std"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=0.0005001)
+        np.testing.assert_array_equal(found[name], found[name].round(3))
+
+
 def test_predictions_are_those_of_python(folder, model, learner):
     out = folder / "predictions.csv"
     options = ("--support", folder / "first.csv", "--side-info", folder / "schools.csv", "-o", out)
@@ -118,25 +123,19 @@ def test_predictions_are_those_of_python(folder, model, learner):
     assert list(found.columns) == [*new.columns, "prediction", "lower", "upper", "std"]
     pd.testing.assert_frame_equal(found[new.columns.tolist()], new)
     expected = learner.predict_tasks(new, first, side_info=schools)
-    for name in ("prediction", "lower", "upper", "std"):
-        np.testing.assert_allclose(found[name], expected[name], rtol=1e-9)
+    check_rounded(found, expected)
     # The noise has standard deviation 1, so a useful model has a smaller error than this.
     assert (found["prediction"] - new["score"]).abs().mean() < 1.2
     assert not list(folder.glob(".tailored-*"))
 
 
 def test_training_tasks_are_predicted_without_support_and_side_information(folder, model, learner):
+    """Columns of earlier predictions are replaced."""
     known = pd.read_csv(folder / "pupils.csv").iloc[::9]
     known.assign(lower=0.0, prediction=0.0).to_csv(folder / "known.csv", index=False)
     out = folder / "known.parquet"
-    done = run("predict", model, folder / "known.csv", "-o", out, "--coverage", 0.8)
-    assert (
-        "data: its columns prediction, lower are replaced by predictions; rename them"
-        in done.stderr
-    )
-    found, expected = pd.read_parquet(out), learner.predict_tasks(known, coverage=0.8)
-    for name in ("prediction", "lower", "upper", "std"):
-        np.testing.assert_allclose(found[name], expected[name], rtol=1e-9)
+    run("predict", model, folder / "known.csv", "-o", out, "--coverage", 0.8)
+    check_rounded(pd.read_parquet(out), learner.predict_tasks(known, coverage=0.8))
 
 
 def test_totals_are_those_of_python(folder, model, learner):
@@ -155,10 +154,12 @@ def test_totals_are_those_of_python(folder, model, learner):
     expected = learner.predict_totals(
         cells, first, by="region", weights="people", statistic="mean", side_info=schools
     )
-    pd.testing.assert_frame_equal(pd.read_csv(out), expected, rtol=1e-9)
+    decimals = 3 - np.floor(np.log10(expected["std"].min())).astype(int)
+    pd.testing.assert_frame_equal(pd.read_csv(out), expected.round(decimals), rtol=1e-9)
     for options, message in [
         (("--mean",), "--weights, --mean: they are for totals. Add --total-by COLUMN."),
-        (("--total-by", "regio"), "--total-by: .* has no column 'regio'. Did you mean 'region'?"),
+        (("--total-by", "regio"), "--total-by: the frame has no column 'regio'; it has"),
+        (("--total-by", "region", "--weights", "x"), "--weights: the frame has no column 'x'"),
     ]:
         assert re.search(
             message, run("predict", model, folder / "cells.csv", *given, *options, code=2).stderr
@@ -170,7 +171,7 @@ def test_formulas(folder, intercept):
     out, start = folder / "formula.tailored", "" if intercept else "0 + "
     formula = f"score ~ {start}hours + I(hours**2) + ({start}hours || school)"
     text = run("fit", folder / "pupils.csv", "--formula", formula, "-o", out).stdout
-    assert f"Formula: {formula}." in text
+    assert f"Formula: {formula}." in tailored.load(out).summary().further
     assert re.search("hours +feature +number", text)
     new, first, pupils = (
         pd.read_csv(folder / name) for name in ("new.csv", "first.csv", "pupils.csv")
@@ -180,7 +181,7 @@ def test_formulas(folder, intercept):
         TaskSet.from_formula(formula, pupils)
     )
     found, expected = pd.read_csv(io.StringIO(done.stdout)), learner.predict_tasks(new, first)
-    np.testing.assert_allclose(found["prediction"], expected["prediction"], rtol=1e-9)
+    np.testing.assert_allclose(found["prediction"], expected["prediction"], atol=1e-3)
 
 
 def test_standard_input_and_output_of_a_process(folder, model):
@@ -205,16 +206,12 @@ def test_a_full_disk_is_an_error(folder, model, tmp_path):
         command = ["bash", "-c", f"ulimit -f 1; {predict}"]
         env = {**os.environ, "PYTHONUNBUFFERED": "1"}
         done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, env=env)
-    assert (done.returncode, done.stderr) == (1, "error: [Errno 27] File too large\n")
+    assert (done.returncode, done.stderr) == (2, "error: [Errno 27] File too large\n")
 
 
 def test_labels_have_the_type_of_the_model(folder, numeric_models):
     model = numeric_models["whole"]
     assert tailored.load(model).task_labels_.dtype.kind == "i"
-    done = run("predict", model, numbered(folder, "names.csv", "new {}".format), code=2)
-    assert (
-        "names.csv cannot be read (In CSV column #0: CSV conversion error to int64" in done.stderr
-    )
     typed = folder / "strings.parquet"
     pd.read_csv(folder / "whole.csv", dtype={"school": str}).to_parquet(typed)
     done = run("predict", model, typed, code=2)
@@ -240,7 +237,7 @@ def test_missing_values(folder, numeric_models):
     run("predict", model, data, "-o", out)
     tasks = TaskSet.from_frame(frame, task="school", target="score", missing="impute")
     expected = EmpiricalBayesLearner().fit(tasks).predict_tasks(frame)["prediction"]
-    np.testing.assert_allclose(pd.read_csv(out)["prediction"], expected, rtol=1e-9)
+    np.testing.assert_allclose(pd.read_csv(out)["prediction"], expected, atol=1e-3)
     formula = ("--formula", "score ~ hours + (1 | school)", "-o", model)
     done = run("fit", data, *formula)
     n_used = frame[["hours", "score"]].notna().all(axis=1).sum()
@@ -270,7 +267,7 @@ def test_columns_of_tasks_are_side_information(folder, model):
     side = ("--side-info", folder / "schools.csv")
     two = run("predict", model, folder / "new.csv", "--support", folder / "first.csv", *side).stdout
     one, two = (pd.read_csv(io.StringIO(text)) for text in (one, two))
-    np.testing.assert_allclose(one["prediction"], two["prediction"], rtol=1e-9)
+    np.testing.assert_array_equal(one["prediction"], two["prediction"])
 
 
 def test_side_columns_of_new_tasks(folder):
@@ -326,14 +323,12 @@ def test_types_and_missing_values_of_csv_files(folder):
         (b"school\thours\nb\t1\n", "no commas between columns. Save it with commas"),
         (b"task,text\n" + b"a,b\n" * 9 + b"a,\xe9\n", "is not text in UTF-8. Save it as CSV UTF-8"),
         (b"Results\nschool,hours\na,1\n", "cannot be read .CSV parse error: Expected 1 columns"),
-        (b"Results,,\nschool,hours,share\na,1,2\n", "columns with the name ''. Rename them, or"),
-        (b"school,hours\n", "has no rows below its header"),
     ],
 )
 def test_files_that_are_not_tables_with_commas(tmp_path, content, message):
     data = tmp_path / "data.csv"
     data.write_bytes(content)
-    with pytest.raises(UsageError, match=f"data: .*{message}"):
+    with pytest.raises(ValueError, match=f"data: .*{message}"):
         read_table(str(data), "data")
 
 
@@ -381,7 +376,7 @@ def test_fit_prints_the_model_and_the_next_command(folder):
     assert text.startswith(
         "EmpiricalBayesLearner: 20 tasks (school), 240 rows of score, 1 feature\n"
     )
-    assert tailored.load(out).summary().text[0] in text
+    assert str(tailored.load(out).summary()) in text
     assert re.search("hours +feature +number", text)
     assert f"\nmodel: {out}\nnext: tailored predict {out} NEW.csv -o predictions.csv\n" in text
 
@@ -398,29 +393,28 @@ def test_parquet(folder):
 
 def test_evaluate(folder, monkeypatch):
     few = {"task mean": BASELINES["numbers"]["task mean"]}
-    monkeypatch.setattr(
-        "tailored.evaluation.default_methods", lambda _, learner: {"tailored": learner, **few}
-    )
+    few["mixed model"] = EmpiricalBayesLearner(covariance="diagonal")
+    monkeypatch.setitem(BASELINES, "numbers", few)
     side = ("--side-info", folder / "schools.csv")
     done = run("evaluate", folder / "pupils.csv", *ROLES, "--rows", "0,5", *side)
     text = " ".join(done.stdout.split())
     assert "Mean squared error on 20 new tasks, by number of support rows" in text
     assert "inside 90 % intervals" in text
     assert "task mean: mean of the support rows" in text
-    # Without a terminal, stages are log lines on standard error.
-    assert len([line for line in done.stderr.splitlines() if "1 of 5, task mean" in line]) == 1
+    assert done.stderr == ""
     calls = []
 
-    def evaluate(tasks, methods, **options):
-        calls.append({**options, "fitted for": methods["tailored"].loss})
+    def evaluate(tasks, learner, **options):
+        calls.append((learner, options))
         scores = {"absolute error": np.ones((1, 2, 3)), "covered": np.full((1, 2, 3), np.nan)}
         return Evaluation(("tailored",), (0, 5), np.arange(3), scores, None, 0.9)
 
     monkeypatch.setattr("tailored.evaluation.evaluate", evaluate)
     options = ("--rows", "first,0,5", "--loss", "absolute")
     done = run("evaluate", folder / "pupils.csv", *ROLES, *options)
-    assert calls[0]["supports"] == ["first", 0, 5]
-    assert calls[0]["loss"] == calls[0]["fitted for"] == "absolute"
+    ((learner, options),) = calls
+    assert learner.loss == "absolute"
+    assert options["supports"] == ["first", 0, 5]
     assert "Tasks with at most 5 rows are not evaluated: 17 of 20." in done.stdout
 
 
@@ -435,7 +429,7 @@ def test_classes_and_counts(folder):
     done = run(
         "fit", folder / "passed.csv", "--target", "passed", *roles, "-o", folder / "passed.tailored"
     )
-    assert "target 'passed' has 2 classes, so a classifier is fitted" in done.stderr
+    assert "target 'passed' has classes, so a classifier is fitted" in done.stderr
     run(
         "predict",
         folder / "passed.tailored",
@@ -469,18 +463,18 @@ def test_loss(folder):
         assert tailored.load(out).loss == (loss or ("", "squared"))[1]
     done = run("fit", folder / "pupils.csv", *ROLES, "--loss", "median", code=2)
     continuous = run("fit", folder / "pupils.csv", *ROLES, "--loss", "bernoulli", code=2).stderr
-    assert re.fullmatch(
-        r"error: --loss bernoulli: 'score' has fractions such as .*, .* --loss squared .*\n",
-        continuous,
-    )
+    assert continuous.startswith("error: --target: Unknown label type: continuous;")
     losses = "'squared', 'absolute', 'poisson', 'negative_binomial', 'bernoulli'"
-    assert f"Invalid value for '--loss': 'median' is not one of {losses}." in done.stderr
+    assert "Invalid value for '--loss'" in done.stderr
+    assert f"'median' is not one of {losses}." in done.stderr
 
 
 def test_summary(model):
-    text = run("summary", model).stdout
+    text, details = (run("summary", model, *more).stdout for more in ((), ("--details",)))
     assert "fixed effect" in text
-    assert max(map(len, text.splitlines())) <= 80
+    assert len(text.splitlines()) <= 40
+    assert "Selection on held-out tasks" in details
+    assert max(map(len, [*text.splitlines(), *details.splitlines()])) <= 80
 
 
 def test_summary_of_three_classes(folder):
@@ -488,7 +482,7 @@ def test_summary_of_three_classes(folder):
     pupils["grade"] = pd.qcut(pupils.pop("score"), 3, labels=["low", "fair", "good"])
     pupils.to_csv(folder / "grade.csv", index=False)
     run("fit", folder / "grade.csv", "--task", "school", "--target", "grade", "-o", out)
-    text = run("summary", out).stdout
+    text = run("summary", out, "--details").stdout
     assert re.findall(r"^Class (\S+) against", text, re.M) == ["'fair'", "'good'", "'low'"]
     learner = tailored.load(out)
     for name, one in zip(("fair", "good", "low"), learner.learners_, strict=True):
@@ -499,18 +493,25 @@ def test_summary_of_three_classes(folder):
 
 
 def test_report(folder, model, monkeypatch):
-    """Tasks are read as by fit, and passed on with the coverage."""
+    """Tasks are read as by fit, and passed on with the coverage; the evaluation can be left out."""
     calls = []
-    monkeypatch.setattr(
-        "tailored.show.report.write_report",
-        lambda *given, **options: calls.append((given, options)),
-    )
+    monkeypatch.setattr("tailored.show.report.write_report", lambda *given, **options: calls.append((given, options)))  # fmt: skip
+    monkeypatch.setattr("tailored.evaluation.evaluate", lambda *given, **options: (given, options))
+    monkeypatch.setattr("tailored.cli.models.MAX_EVALUATED", 15)
     files = ("--data", folder / "pupils.csv", "--side-info", folder / "schools.csv")
-    done = run("report", model, *files, "-o", folder / "page.html", "--coverage", 0.5)
-    ((learner, tasks, out), options) = calls[0]
-    assert learner.n_features_in_ == tasks.n_features == 1
-    assert (len(tasks), tasks.side_info.shape, out) == (20, (20, 1), folder / "page.html")
-    assert options["coverage"] == 0.5
+    page = ("-o", folder / "page.html", "--coverage", 0.5)
+    done = run("report", model, *files, *page)
+    run("report", model, *files, *page, "--no-evaluation")
+    for ((out, learner, tasks, evaluation), options), is_evaluated in zip(
+        calls, (True, False), strict=True
+    ):
+        assert learner.n_features_in_ == tasks.n_features == 1
+        assert (len(tasks), tasks.side_info.shape, out) == (20, (20, 1), str(folder / "page.html"))
+        assert options == {"coverage": 0.5}
+        assert (evaluation is not None) == is_evaluated
+    (sample, learner), options = calls[0][0][3]
+    assert (len(sample), learner, options["coverage"]) == (15, calls[0][0][1], 0.5)
+    assert "a random sample of 15 of the 20 tasks is evaluated" in done.stderr
     assert done.stdout == f"page: {out}\n"
 
 
@@ -520,9 +521,8 @@ def test_report(folder, model, monkeypatch):
 def test_report_on_three_tasks(folder, tmp_path, monkeypatch):
     """Each task is a fold."""
     few = {"task mean": BASELINES["numbers"]["task mean"]}
-    monkeypatch.setattr(
-        "tailored.show.report.default_methods", lambda _, learner: {"tailored": learner, **few}
-    )
+    few["mixed model"] = EmpiricalBayesLearner(covariance="diagonal")
+    monkeypatch.setitem(BASELINES, "numbers", few)
     frame = pd.read_csv(folder / "pupils.csv")
     data, model, page = tmp_path / "three.csv", tmp_path / "model", tmp_path / "page.html"
     frame[frame["school"] < "s03"].to_csv(data, index=False)
@@ -530,7 +530,7 @@ def test_report_on_three_tasks(folder, tmp_path, monkeypatch):
     run("report", model, "--data", data, "-o", page)
     assert "on 3 held-out tasks" in page.read_text()
     frame[frame["school"] < "s01"].to_csv(data, index=False)
-    found = "data: at least two tasks with more than 10 rows are needed, found 1 of 1."
+    found = "data: 1 of 1 tasks have more than 10 rows, and at least two are needed."
     assert f"error: {found}" in run("report", model, "--data", data, "-o", page, code=2).stderr
 
 
@@ -546,6 +546,8 @@ def test_report_on_three_tasks(folder, tmp_path, monkeypatch):
         ("X: column 'a' is large", "data: column 'a' is large"),
         ("y: Input y contains NaN", "--target: Input y contains NaN"),
         ("task 's' is taken twice", "task 's' is taken twice"),
+        ("Pass side_info or side_columns.", "Pass --side-info or --side-columns."),
+        ("path: it is damaged", "file: it is damaged"),
         ("fit: use side_columns=['size', 'my kind']", "fit: use --side-columns 'size,my kind'"),
         ("Learner(loss='poisson') (--loss poisson) models them", "--loss poisson models them"),
     ],
@@ -565,7 +567,7 @@ def test_each_combination_of_several_columns_is_a_task(folder, tmp_path):
     found = pd.read_csv(io.StringIO(run("predict", model, data).stdout))
     tasks = TaskSet.from_frame(frame, task=["school", "term"], target="score")
     expected = EmpiricalBayesLearner(n_jobs=1).fit(tasks).predict_tasks(frame)
-    np.testing.assert_allclose(found["prediction"], expected["prediction"], rtol=1e-9)
+    np.testing.assert_allclose(found["prediction"], expected["prediction"], atol=1e-3)
 
 
 # ---------------------------------------------------------------- errors and help
@@ -574,39 +576,31 @@ def test_each_combination_of_several_columns_is_a_task(folder, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fit", "{}/none.csv", *ROLES], "data: there is no file"),
+        (["fit", "{}/none.csv", *ROLES], "there is no file '{}/none.csv'"),
         (["fit", "{}/pupils.csv", "--task", "scool", "--target", "score"], "Did you mean 'school'?"),
         (["fit", "{}/pupils.csv", "--task", "school", "--target", "points"], "--target must be one of 'school', 'hours', 'score'; got 'points'"),
         (["fit", "{}/pupils.csv", *ROLES, "--varying", "hour"], "--varying: 'hour' is not a feature. The features are 'hours'"),
-        (["fit", "{}/pupils.csv", *ROLES, "--varying", 'hours,"a, b"'], "--varying: 'a, b' is not a feature."),
         (["fit", "{}/pupils.csv", *ROLES, "--side-info", "{}/schools.csv", "--side-columns", "hours"], "--side-columns"),
         (["fit", "{}/pupils.csv", *ROLES, "-o", "{}/no/m"], "--out: the folder {}/no does not exist"),
         (["fit", "{}/pupils.csv", *ROLES, "-o", "/dev/full"], "--out: /dev/full is not a regular file"),
-        (["fit", "{}/pupils.csv", *ROLES, "-o", "n" * 300], "cannot be written (File name too long)"),
+        (["fit", "{}/pupils.csv", *ROLES, "-o", "n" * 300], "--out: "),
         (["predict", "{model}", "{}/new.csv", "-o", ""], "--out: . is a folder"),
-        (["fit", "", *ROLES], "data: there is no file ''"),
-        (["fit", "n" * 900, *ROLES], "data: there is no file nnn"),
-        (["predict", "n" * 900, "{}/new.csv"], "model: there is no file nnn"),
-        (["fit", "{}/nothing", *ROLES], "data: {}/nothing is a folder without parquet files"),
+        (["fit", "", *ROLES], "there is no file ''"),
         (["predict", "{model}", "{}/repeated.csv"], "several columns with the name 'hours'"),
         (["fit", "{}/ragged.csv", *ROLES], "ragged.csv cannot be read (CSV parse error: Expected 3 columns, got 4). Give"),
         (["fit", "{}/escape.csv", "--task", "school", "--target", "score"], "Did you mean 'sch\\x1b[31mool'"),
         (["fit", "{}/pupils.csv", *ROLES, "-o", "{}"], "--out: {} is a folder"),
         (["fit", "{}/pupils.csv", "--task", "school"], "--target"),
-        (["fit", "{}/pupils.csv", "--taks", "school"], "--task"),
         (["fit", "{}/pupils.csv", "--formula", "score ~ hour + (1 | school)"], "--formula: the frame has no column 'hour'; it has 'school'"),
-        (["fit", "{}/pupils.csv", *ROLES, "--formula", "score ~ hours + (1 | school)"], "--task: not with --formula"),
+        (["fit", "{}/pupils.csv", *ROLES, "--formula", "score ~ hours + (1 | school)"], "--task, --target, --varying: not with --formula"),
         (["fit", "{}/pupils.csv", "--formula", "score ~ (1 | school) + (1 | hours)"], "use --task school, with 'hours' as a column"),
         (["evaluate", "{}/pupils.csv", "--formula", "score ~ log(-hours) + (1 | school)"], "is not a finite number in line 2"),
-        (["fitt"], "fit"),
         (["predict", "{}/pupils.csv", "{}/new.csv"], "pupils.csv"),
         (["predict", "{model}", "{}/empty.csv"], "empty.csv cannot be read"),
         (["predict", "{}/new.csv", "{model}"], "new.csv is a table. The model comes first, then the data."),
         (["predict", "{model}", "{}/new.csv"], "--side-info: the learner was fitted with side information"),
-        (["evaluate", "{}/pupils.csv", *ROLES, "--rows", "a"], "--rows: expected comma-separated integers"),
+        (["evaluate", "{}/pupils.csv", *ROLES, "--rows", "a"], "--rows must be an integer"),
         (["summary", "{}/none"], "none"),
-        (["report", "{model}"], "--data"),
-        (["report", "{}/none", "--data", "{}/pupils.csv"], "model: there is no file"),
         (["report", "{model}", "--data", "{}/new.csv"], "data: {}/new.csv has no column 'kind'."),
     ],
 )  # fmt: skip
@@ -616,7 +610,6 @@ def test_errors_are_one_line(folder, model, arguments, message):
     ]
     lines = run(*given, code=2).stderr.strip().splitlines()
     assert len(lines) == 1, lines
-    assert len(lines[0]) <= 1_000
     assert lines[0].isprintable()
     assert lines[0].startswith("error: ")
     assert message.replace("{}", str(folder)) in lines[0]
@@ -628,8 +621,9 @@ def test_help_and_version():
     for command in COMMANDS:
         assert command in text
         shown = run(command, "--help").stdout
-        assert f"Example: tailored {command}" in shown
+        assert f"Example:\n  tailored {command}" in shown
         options = re.findall(r"^.{0,6}(--[a-z-]+)", shown, re.M)
+        assert max(map(len, shown.splitlines())) <= 100
         assert len(set(options) - {"--help"}) <= 10, options
         assert run(command, "-h").stdout == shown
 
@@ -668,12 +662,10 @@ def test_exposure_is_remembered(tmp_path):
     run("predict", model, data, "-o", out)
     learner = EmpiricalBayesLearner(loss="poisson").fit(x, calls, groups=nest, exposure=hours)
     expected = learner.predict(x, nest, exposure=hours)
-    np.testing.assert_allclose(pd.read_csv(out)["prediction"], expected)
+    np.testing.assert_allclose(pd.read_csv(out)["prediction"], expected, atol=1e-3)
     done = run("fit", data, *roles, "hours", code=2)
-    assert (
-        "--exposure: only for counts. Add --loss poisson or --loss negative_binomial."
-        in done.stderr
-    )
+    assert "--exposure: EmpiricalBayesLearner with the squared loss cannot use it" in done.stderr
+    assert "--loss poisson" in done.stderr
     done = run("fit", data, *roles, "hour", "--loss", "poisson", code=2)
     assert "--exposure must be one of 'nest', 'hours', 'calls', 'x'; got 'hour'." in done.stderr
     frame.assign(hours=0.0).to_csv(data, index=False)

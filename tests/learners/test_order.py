@@ -19,8 +19,7 @@ from tailored import (
     IndependentLearner,
     TaskSet,
 )
-from tailored.baselines import BASELINES
-from tailored.evaluation import evaluate
+from tailored.evaluation import BASELINES, evaluate
 from tailored.scale.reservoir import Reservoir
 from tailored.tasks.reading import label_keys
 

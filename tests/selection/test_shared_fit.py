@@ -19,7 +19,7 @@ from tailored.losses import Squared
 from tailored.priors.shared import SharedLevels
 from tailored.selection import learn, shared_fit
 from tailored.selection.data import Settings, TrainingData
-from tailored.show.display import effects_of
+from tailored.show.displays import effects_of
 
 #: No side information.
 NONE = np.zeros((0, 0))

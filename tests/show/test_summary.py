@@ -1,15 +1,19 @@
-"""Summaries and effects: numbers compared with closed forms in NumPy and with lme4, and the printed text."""
+"""Summaries and effects: numbers compared with closed forms in NumPy and with lme4, sentences, and the printed text."""
 
 import builtins
+import copy
+import re
 import shutil
 import subprocess
 import warnings
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import tailored
+from folds import no_curves
 from tailored import (
     ConditionalLearner,
     EmpiricalBayesClassifier,
@@ -19,9 +23,22 @@ from tailored import (
 )
 from tailored._utils.tables import Table
 from tailored.datasets import make_clusters
+from tailored.gaussian.responses import Gaussian
+from tailored.gaussian.serial import SerialNoise
+from tailored.selection.training_summary import OWN, POOLED, TASK_MEAN, ComparedStructure
+from tailored.show.model import FittedModel
+from tailored.show.sentences import (
+    describe_side,
+    describe_structure,
+    describe_support,
+    lme4_formula,
+    verdict,
+)
 from tailored.show.summary import Summary
+from tailored.show.tables import errors_table, selection_table
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+pd = pytest.importorskip("pandas")
 
 
 def draw(n_tasks=120, *, seed=0, side=0, effect=0.0):
@@ -44,14 +61,15 @@ def fitted():
     return EmpiricalBayesLearner().fit(tasks), tasks, truth
 
 
+# ---------------------------------------------------------------- numbers
+
+
 @pytest.mark.skipif(shutil.which("Rscript") is None, reason="R is not installed")
 def test_effects_are_those_of_lme4(tmp_path):
     """With many tasks, the selected shrinkage hardly matters."""
     tasks, _ = draw(300, seed=3)
-    frame = pd.DataFrame(
-        {"g": np.repeat(tasks.labels, tasks.sizes), "x": tasks.X[:, 0], "y": tasks.y}
-    )
-    frame.to_csv(tmp_path / "rows.csv", index=False)
+    frame = {"g": np.repeat(tasks.labels, tasks.sizes), "x": tasks.X[:, 0], "y": tasks.y}
+    pd.DataFrame(frame).to_csv(tmp_path / "rows.csv", index=False)
     script = """
         suppressMessages(library(lme4)); d <- read.csv("rows.csv"); f <- lmer(y ~ x + (x | g), d)
         b <- summary(f)$coefficients; v <- attr(VarCorr(f)$g, "stddev"); i <- "(Intercept)"
@@ -59,9 +77,8 @@ def test_effects_are_those_of_lme4(tmp_path):
         write.csv(coef(f)$g[c("x", i)], "tasks.csv")
     """
     command = {"cwd": tmp_path, "capture_output": True, "text": True, "check": True}
-    numbers = np.array(
-        subprocess.run(["Rscript", "-e", script], **command).stdout.split(), dtype=float
-    )
+    printed = subprocess.run(["Rscript", "-e", script], **command).stdout
+    numbers = np.array(printed.split(), dtype=float)
     learner = EmpiricalBayesLearner().fit(tasks)
     tables = learner.summary().tables
     effects = tables["effects"].columns
@@ -74,25 +91,31 @@ def test_effects_are_those_of_lme4(tmp_path):
     assert np.abs(found - expected).mean(axis=0) == pytest.approx([0, 0], abs=0.05)
 
 
-def test_coverage_of_the_intervals_of_effects(fitted):
+def test_effects_of_tasks(fitted, monkeypatch):
+    """Coverage of the intervals; prior means are those without rows; a structured array without pandas."""
     learner, tasks, truth = fitted
     frame = learner.effects(tasks, coverage=0.8)
     assert list(frame.columns) == ["task", "column", "effect", "std", "lower", "upper", "prior"]
     assert frame["task"].tolist()[:2] == ["school 0", "school 0"]
     assert frame["column"].tolist()[:2] == ["x0", "(intercept)"]
     inside = (frame["lower"] <= truth.ravel()) & (truth.ravel() <= frame["upper"])
-    # 280 intervals, two of them of one task
-    assert 0.8 - 0.09 < inside.mean() < 0.8 + 0.09
-    np.testing.assert_allclose(
-        (frame["upper"] - frame["lower"]) / frame["std"], 2 * 1.2815516, rtol=1e-6
-    )
-
-
-def test_prior_means_of_effects_are_those_without_rows(fitted):
-    learner, tasks, _ = fitted
+    assert 0.8 - 0.09 < inside.mean() < 0.8 + 0.09  # 280 intervals, two of them of one task
+    widths = (frame["upper"] - frame["lower"]) / frame["std"]
+    np.testing.assert_allclose(widths, 2 * 1.2815516, rtol=1e-6)
     expected = learner.effects(tasks.without_rows())["effect"]
-    np.testing.assert_allclose(learner.effects(tasks)["prior"], expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(frame["prior"], expected, rtol=1e-9, atol=1e-12)
     assert expected[1::2].std() > 0.5  # the side information shifts the intercept
+    real = builtins.__import__
+
+    def without(name, *rest, **others):
+        if name == "pandas":
+            raise ImportError(name)
+        return real(name, *rest, **others)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    found = learner.effects(tasks[:2])
+    assert found.dtype.names == tuple(frame.columns)
+    assert len(found) == 4
 
 
 def test_effects_in_other_units(fitted):
@@ -107,20 +130,17 @@ def test_effects_in_other_units(fitted):
     )
     np.testing.assert_allclose(b[:, 0, 0], 500.0 * a[:, 0, 0], rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(b[:, 0, 1], 500.0 * a[:, 0, 1], rtol=1e-4)
-    np.testing.assert_allclose(
-        b[:, 1, 0], 50.0 * a[:, 1, 0] - 3.0 - 7.0 * b[:, 0, 0], rtol=1e-4, atol=0.05
-    )
+    intercepts = 50.0 * a[:, 1, 0] - 3.0 - 7.0 * b[:, 0, 0]
+    np.testing.assert_allclose(b[:, 1, 0], intercepts, rtol=1e-4, atol=0.05)
     # R² of the intercept is at the mean 3 of x, where the tasks' variance is (3, 1) W (3, 1)ᵀ = 6.73.
-    r2 = [
-        each.summary().tables["effects"].columns["R² of side info"][1] for each in (learner, again)
-    ]
+    tables = [each.summary().tables["effects"].columns for each in (learner, again)]
+    r2 = [columns["R² of side info"][1] for columns in tables]
     assert r2[0] == pytest.approx(1.5**2 / (1.5**2 + 6.73), abs=0.1)
     assert r2[1] == pytest.approx(r2[0], rel=1e-3)
 
 
 def test_r2_of_relevant_and_irrelevant_side_information(fitted):
-    learner = fitted[0]
-    summary = learner.summary()
+    summary = fitted[0].summary()
     table = summary.to_frame("side_information").set_index("side information")
     said, evidence = table["R²"], table["evidence"]
     # At a row x the tasks differ by (x, 1) W (x, 1)ᵀ, and the side information shifts the intercept by 1.5 deviations.
@@ -132,57 +152,30 @@ def test_r2_of_relevant_and_irrelevant_side_information(fitted):
     # The effect is linear, so that the squared z value is about twice the evidence.
     assert evidence["s0"] > 10.0
     assert not evidence["s1"] > 3.0
-    effects = summary.to_frame("side_effects")
-    mine = effects[
-        (effects["side information"] == "s0") & (effects["coefficient"] == "(intercept)")
-    ].iloc[0]
+    effects = summary.to_frame("side_effects").set_index(["side information", "coefficient"])
+    mine = effects.loc[("s0", "(intercept)")]
     assert abs(mine["effect"] - 1.5) < 4.0 * mine["std. error"] < 1.5
+    assert f"Side information explains {100 * said['all']:.0f} % of the variance" in str(summary)
 
 
 def test_errors_are_those_of_the_selection(fitted):
     learner = fitted[0]
     errors = learner.summary().tables["errors"].columns
-    assert errors["method"][0] == "this learner"
+    methods = ["this learner", "mixed model", "ridge per task", "pooled regression", "task mean"]
+    assert errors["method"][0] == methods[0]
+    assert set(errors["method"]) == set(methods)
     assert errors["error"][0] == pytest.approx(learner.validation_error_)
-    assert set(errors["method"]) == {
-        "this learner",
-        "mixed model",
-        "ridge per task",
-        "pooled regression",
-        "task mean",
-    }
 
 
-# ---------------------------------------------------------------- texts and frames
-
-
-def check_text(summary):
-    lines = str(summary).splitlines()
-    assert max(map(len, lines)) <= 80, [line for line in lines if len(line) > 80]
-    return "\n".join(lines)
-
-
-def test_prints_in_80_columns(fitted):
-    summary = fitted[0].summary()
-    text = check_text(summary)
-    assert "140 tasks" in text
-    assert "Linear mixed model" in text
-    html = summary._repr_html_()
-    assert html.count("<table>") == len(summary.tables)
-    assert all(
-        name in summary.frames
-        for name in ("effects", "correlations", "noise", "side_information", "errors")
-    )
-    with pytest.raises(ValueError, match="table must be one of"):
-        summary.to_frame("effect")
-
-
-def test_summary_after_save_and_load(fitted, tmp_path):
-    learner, tasks, _ = fitted
-    learner.save(tmp_path / "model.tailored")
-    again = tailored.load(tmp_path / "model.tailored")
-    assert str(again.summary()) == str(learner.summary())
-    np.testing.assert_array_equal(again.effects(tasks)["std"], learner.effects(tasks)["std"])
+def test_variances_that_are_rounding_errors_are_zero(fitted):
+    learner = copy.copy(fitted[0])
+    prior = learner.prior_
+    W = prior.model.covariances * [[1e-33, 1e-17], [1e-17, 1.0]]
+    learner.prior_ = replace(prior, model=replace(prior.model, covariances=W))
+    model = FittedModel(learner)
+    np.testing.assert_allclose(model.covariance, [[0.0, 0.0], [0.0, W[0, 1, 1]]], rtol=1e-12)
+    assert model.random_effect_std[0] == 0.0
+    assert model.varying.tolist() == [1]
 
 
 def test_components_and_gates():
@@ -191,39 +184,88 @@ def test_components_and_gates():
     )
     learner = EmpiricalBayesLearner(fit_intercept=False).fit(tasks)
     assert learner.structure_["kind"] == "mixture"
-    summary = learner.summary()
+    summary = learner.summary(details=True)
     check_text(summary)
     components = summary.to_frame("components")
-    assert components["proportion"].sum() == pytest.approx(1.0)
-    assert len(summary.to_frame("component_effects")) == 4 * learner.n_components_
+    assert len(components) == 4 * learner.n_components_
+    assert components["proportion"][::4].sum() == pytest.approx(1.0)
     if learner.structure_.get("has_gates"):
         told = summary.to_frame("side_information")["entropy reduction"][0]
         # The hint is right nine times in ten: 1 − H(0.9) / log 2 of what two equal clusters leave open.
         assert 0.05 < told < 0.9
-    effects = learner.effects(tasks[:3])
-    assert (effects["std"] > 0).all()
+    assert (learner.effects(tasks[:3])["std"] > 0).all()
+
+
+# ---------------------------------------------------------------- the printed text
+
+
+def check_text(summary, most=None):
+    lines = str(summary).splitlines()
+    assert max(map(len, lines)) <= 80, [line for line in lines if len(line) > 80]
+    assert most is None or len(lines) <= most
+    return "\n".join(lines)
+
+
+def test_summary_and_its_details(fitted, tmp_path):
+    learner, tasks, _ = fitted
+    short, long = learner.summary(), learner.summary(details=True)
+    text, details = check_text(short, 40), " ".join(check_text(long).split())
+    assert text.startswith("EmpiricalBayesLearner: 140 tasks, ")
+    assert "Linear mixed model" in text
+    assert short.text == long.text
+    assert short.tables.keys() == long.tables.keys()
+    assert all(sentence in details for sentence in long.text)
+    assert not any(sentence in " ".join(text.split()) for sentence in short.further)
+    assert short._repr_html_().count("<table>") == 1
+    assert long._repr_html_().count("<table>") == len(long.tables)
+    with pytest.raises(ValueError, match="table must be one of"):
+        short.to_frame("effect")
+    learner.save(tmp_path / "model.tailored")
+    again = tailored.load(tmp_path / "model.tailored")
+    assert str(again.summary(details=True)) == str(long)
+    np.testing.assert_array_equal(again.effects(tasks)["std"], learner.effects(tasks)["std"])
+
+
+def test_the_verdict_compares_with_the_simplest_baseline_and_with_the_best_method(fitted):
+    learner = copy.copy(fitted[0])
+    rest = np.full(100, 3.0)
+    errors = {OWN: np.full(100, 2.0), TASK_MEAN: rest, POOLED: np.tile([2.5, 1.3], 50)}
+    changed = replace(learner.training_summary_, errors=errors)
+    learner.training_summary_ = changed
+    text = " ".join(verdict(FittedModel(learner), ""))
+    assert "On 100 tasks held out in fit, the mean squared error is 2: 33.3 % lower than" in text
+    assert "that of the task mean, and 5.3 % higher than that of the pooled regression (wi" in text
+    assert "The model was selected on them, so its error is slightly optimistic." in text
+    # Column x0 has a standard deviation of about 2 and a fixed effect of about 2.
+    (size,) = re.findall(r"per standard deviation of the column: x0 \+(.*?)\. ", text)
+    assert 3.5 < float(size) < 4.5
+    assert "Singular fit" not in text
+    learner.training_summary_ = replace(changed, is_singular=True, errors={})
+    text = " ".join(verdict(FittedModel(learner), ""))
+    assert "Singular fit: " in text
+    assert "held out" not in text
 
 
 @pytest.mark.parametrize("learner", [ConditionalLearner(), IndependentLearner()])
 def test_summary_of_other_learners(learner):
     tasks, _ = draw(20)
     learner.fit(tasks)
-    check_text(learner.summary())
+    check_text(learner.summary(details=True), 40)
     frame = learner.effects(tasks)
-    np.testing.assert_allclose(
-        frame["effect"].to_numpy().reshape(20, -1), learner.adapt_many(tasks).weights_
-    )
+    effects = frame["effect"].to_numpy().reshape(20, -1)
+    np.testing.assert_allclose(effects, learner.adapt_many(tasks).weights_)
     assert frame["std"].isna().all()
 
 
-def test_one_task_and_few(recwarn):
+def test_one_task_and_few():
     tasks, _ = draw(5, seed=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         one, few = (EmpiricalBayesLearner().fit(tasks[:n]) for n in (1, 5))
     assert "errors" not in one.summary().tables
-    check_text(one.summary())
-    check_text(few.summary())
+    for learner in (one, few):
+        check_text(learner.summary(), 40)
+        check_text(learner.summary(details=True))
 
 
 def test_many_long_names():
@@ -235,24 +277,11 @@ def test_many_long_names():
     tasks = TaskSet.from_frame(frame, task="<task>", target="the target")
     learner = EmpiricalBayesLearner().fit(tasks)
     summary = learner.summary()
-    assert "3 more rows" in check_text(summary)
+    assert "10 more rows" in check_text(summary, 40)
+    assert "3 more rows" in check_text(learner.summary(details=True))
     assert len(summary.to_frame()) == 18
     assert "<task>" not in summary._repr_html_()
     assert set(learner.effects(tasks)["column"]) == {*names, "(intercept)"}
-
-
-def test_frames_without_pandas(fitted, monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *rest, **others):
-        if name == "pandas":
-            raise ImportError(name)
-        return real(name, *rest, **others)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    found = fitted[0].effects(fitted[1][:2])
-    assert found.dtype.names == ("task", "column", "effect", "std", "lower", "upper", "prior")
-    assert len(found) == 4
 
 
 def test_wide_tables_are_broken_into_blocks():
@@ -277,9 +306,218 @@ def test_the_last_column_is_wrapped_if_it_has_sentences():
 def test_control_characters_of_names_are_not_printed():
     """They could change a terminal; tables and their names may come from others."""
     table = Table("Effects", {"column\u202e": ["a\x1b[31m\nb"], "size\n": [1]}, "x\x07")
-    text = str(Summary("y\x9b", ("z\r",), {"effects": table}))
-    assert all(line.isprintable() for line in text.split("\n"))
+    summary = Summary("y\x9b", ("z\r",), {"effects": table})
+    for text in (str(summary), summary._repr_html_(), table.html):
+        assert all(line.isprintable() for line in text.split("\n"))
     assert str(table).split("\n")[2:4] == ["  column�   size�", "  a�[31m�b      1"]
+
+
+# ---------------------------------------------------------------- sentences
+
+
+def frame(n_tasks=40, n_rows=6, slope=0.0, seed=0):
+    """Rows of a linear mixed model; the standard deviation of the random slopes is ``slope``."""
+    rng = np.random.default_rng(seed)
+    school = np.repeat(np.arange(n_tasks), n_rows)
+    hours, track = rng.normal(size=len(school)), rng.choice(list("abc"), len(school))
+    u = rng.normal(size=(n_tasks, 2))
+    score = hours + u[school, 0] + slope * u[school, 1] * hours + 0.5 * rng.normal(size=len(school))
+    return pd.DataFrame({"school": school, "hours spent": hours, "track": track, "score": score})
+
+
+def fit(table, *, covariance=None, reml=True, **columns):
+    tasks = TaskSet.from_frame(table, task="school", target="score", **columns)
+    return EmpiricalBayesLearner(covariance=covariance, reml=reml).fit(tasks)
+
+
+@pytest.fixture(scope="module")
+def learner():
+    with no_curves():
+        return fit(frame(slope=1.0).drop(columns="track"))
+
+
+def test_differences_of_densities_are_those_of_the_search(learner):
+    table = learner.summary().to_frame("selection")
+    densities = [
+        (each.get("structure", "full"), each["density"])
+        for each in learner.search_results_
+        if each["kind"] == "mixed model" and each.get("structure") != "none"
+    ]
+    best = {
+        kind: max(value for other, value in densities if other == kind) for kind, _ in densities
+    }
+    names = {"intercept": "random intercept", "diagonal": "uncorrelated", "full": "correlated"}
+    assert table["density difference"][0] == 0.0
+    for kind, value in best.items():
+        [row] = [i for i, name in enumerate(table["structure"]) if name.startswith(names[kind])]
+        difference = value - max(best.values())
+        assert table["density difference"][row] == pytest.approx(difference, abs=1e-4)
+    # Random slopes with a standard deviation of 1 are found.
+    [row] = np.flatnonzero(table["structure"] == "random intercept")
+    assert table["density difference"][row] < -2.0 * table["std. error"][row]
+
+
+def test_equal_structures_have_the_difference_zero(learner):
+    equal = ComparedStructure(-3e-13, 2e-12, 1.0)
+    rows = {"random intercept": ComparedStructure(0.0, 0.0, 1.0), "uncorrelated": equal}
+    training = SimpleNamespace(compared=rows, loss="squared")
+    table = selection_table(SimpleNamespace(training=training))
+    assert table.columns["density difference"] == [0, 0]
+
+
+def test_weighted_fits_are_estimated_by_reml_too():
+    table = frame(slope=1.0).drop(columns="track").assign(w=2.0)
+    for reml, name in ((True, "REML"), (False, "maximum likelihood")):
+        learner = fit(table, covariance="full", reml=reml, sample_weight="w")
+        assert f"Estimated by {name}." in learner.summary().text
+
+
+START, COLUMNS = "Random effects in the notation of lme4: ", "`hours spent` + `track=b` + `track=c`"
+
+
+@pytest.fixture(scope="module")
+def with_category():
+    with no_curves():
+        return fit(frame())
+
+
+@pytest.mark.parametrize(
+    ("structure", "formula"),
+    [
+        ({"structure": "intercept"}, f"{START}(1 | school)."),
+        ({"varying": [3]}, f"{START}(1 | school)."),
+        ({"varying": [0]}, f"{START}(0 + `hours spent` | school)."),
+        ({}, f"{START}(`hours spent` + track | school)."),
+        ({"varying": [1, 2, 3]}, f"{START}(track | school)."),
+        # In lme4, || does not separate the indicators of a category, and correlations are zero at zero.
+        ({"structure": "diagonal"}, f"{START}({COLUMNS} || school), for columns minus their means."),
+        ({"pseudo_tasks": 10.0}, f"{START}(`hours spent` + track | school), with the correlations shrunk."),
+        ({"structure": "none"}, None),
+        ({"kind": "mixture", "n_components": 2}, None),
+    ],
+)  # fmt: skip
+def test_formula_of_lme4(with_category, structure, formula, monkeypatch):
+    monkeypatch.setattr(with_category, "structure_", {"kind": "mixed model", **structure})
+    assert lme4_formula(FittedModel(with_category)) == formula
+
+
+def test_effects_of_categories_have_a_caveat():
+    """lme4 estimates all variances together."""
+    rng = np.random.default_rng(0)
+    item = rng.integers(0, 30, 400)
+    y = rng.normal(size=30)[item] + rng.normal(size=40).repeat(10) + 0.5 * rng.normal(size=400)
+    table = pd.DataFrame({"school": np.arange(40).repeat(10), "item": item.astype(str), "score": y})
+    text = " ".join(fit(table.assign(item="i" + table["item"])).summary().text)
+    assert f"{START}(1 | school) + (1 | item). The variances of the other terms are" in text
+    assert "they differ slightly from lme4's" in text
+    assert "The effects that all tasks share were fitted to these tasks, too." in text
+
+
+@no_curves()
+def test_a_constant_column_is_left_out():
+    """All numbers are those without the column; a row to predict may have another value of it."""
+    table = frame(slope=1.0)[["school", "hours spent", "score"]]
+    with pytest.warns(UserWarning, match="so without effect if there is an intercept: year, kind"):
+        learner = fit(table.assign(year=2026.1, kind="a"))
+    plain = fit(table)
+    want, found = plain.summary(), learner.summary()
+    left_out = "Columns left out of the model (constant, or below 1e-70, in all rows): year, kind."
+    assert left_out in found.text
+    assert lme4_formula(FittedModel(learner)) == lme4_formula(FittedModel(plain))
+    pd.testing.assert_frame_equal(found.to_frame("effects"), want.to_frame("effects"), rtol=1e-6)
+    likelihoods = (each.training_summary_.log_likelihood for each in (learner, plain))
+    np.testing.assert_allclose(*likelihoods, rtol=1e-9)
+    assert not learner.prior_.mixture.covariances[0, 1].any()
+    query = pd.DataFrame({"hours spent": [1.0], "year": [2030.0], "kind": ["a"]})
+    expected = plain.adapt().predict(query[["hours spent"]])
+    np.testing.assert_allclose(learner.adapt().predict(query), expected, rtol=1e-9)
+
+
+@no_curves()
+def test_pooled_regression_of_classes_is_compared():
+    """It is a candidate for classes and counts, and a baseline otherwise."""
+    table = frame()
+    table["score"] = np.where(table["score"] > 0, "yes", "no")
+    tasks = TaskSet.from_frame(table, task="school", target="score")
+    for learner, is_compared in (
+        (EmpiricalBayesClassifier().fit(tasks), True),
+        (fit(frame()), False),
+    ):
+        structures = list(learner.summary().to_frame("selection")["structure"])
+        assert ("pooled regression" in structures) == is_compared
+
+
+@pytest.mark.parametrize(
+    ("structure", "text"),
+    [
+        ({"structure": "intercept"}, "Logistic mixed model with a random intercept."),
+        ({"structure": "none"}, "One logistic regression for all tasks."),
+        ({"varying": [0]}, "Logistic mixed model with a random effect on linear."),
+        ({"varying": [0, 2]}, "Logistic mixed model with correlated random effects on these coefficients only: linear, (intercept)."),
+        (
+            {"pseudo_tasks": 10.0},
+            "Logistic mixed model with correlated random effects on every coefficient; random-effect correlations at the means are "
+            "shrunk towards zero (weight: 10 pseudo-tasks).",
+        ),
+        ({"structure": "diagonal"}, "Logistic mixed model with uncorrelated (at the means) random effects on every coefficient."),
+        ({"kind": "low rank"}, "Logistic mixed model with 0 common factors of the coefficients plus independent variation (low rank)."),
+        (
+            {"kind": "low rank", "n_components": 2, "rank": 1},
+            "Mixture of 2 logistic mixed models, each with 1 common factor of the coefficients plus independent variation (low rank).",
+        ),
+        (
+            {"kind": "mixture", "n_components": 3, "has_gates": True, "truncation": 0.05},
+            "Mixture of 3 logistic mixed models whose mixing weights depend on the side information; directions with less than 5 % "
+            "of the largest variance are dropped.",
+        ),
+        ({"kind": "factors plus diagonal", "rank": 4}, "Low-rank plus diagonal prior (for many columns): 4 factors."),
+        ({"kind": "independent"}, "Logistic regression with a ridge penalty: there is one task, so nothing is pooled."),
+    ],
+)  # fmt: skip
+def test_structures_are_described_in_one_sentence(structure, text):
+    """A column may have the name of the model."""
+    names = ["linear", "x", "(intercept)"]
+    described = describe_structure({"kind": "mixed model", **structure}, names, "logistic", "means")
+    assert described == text
+
+
+@pytest.mark.parametrize(
+    ("n_support", "text"),
+    [
+        (None, "75 % (of fewer than four rows, all but one), at random"),
+        ("first", "25 to 75 %, the first"),
+        (("first", 1, 5), "1 to 5, the first"),
+        (0.5, "50 %, at random"),
+    ],
+)
+def test_support_rows_are_described(n_support, text):
+    assert describe_support(n_support) == text
+
+
+def test_side_information_that_shifts_the_intercept_only():
+    mixture = SimpleNamespace(side=np.array([[0.0, 0.0], [1.0, 2.0]]))
+    model = SimpleNamespace(
+        prior=SimpleNamespace(mixture=mixture),
+        mixture=mixture,
+        r2_of_rows=[0.25],
+        named=lambda at: [["x", "(intercept)"][j] for j in at],
+        side_columns=["age", "sex"],
+        learner=SimpleNamespace(side_structure_={"columns": [0, 1], "curved": [0]}),
+    )
+    start = "Side information explains 25 % of the variance between tasks; columns that shift"
+    assert describe_side(model) == f"{start} the intercept: age (nonlinear), sex."
+    mixture.side[0, 1] = 1.0
+    assert describe_side(model) == f"{start} coefficients: age (nonlinear), sex."
+
+
+def test_baselines_have_the_noise_of_the_model_and_the_side_information_that_it_uses(learner):
+    assert "the same side information" not in errors_table(FittedModel(learner)).caption
+    changed = copy.copy(learner)
+    changed.prior_ = replace(learner.prior_, response=Gaussian(SerialNoise()))
+    caption = errors_table(FittedModel(changed)).caption
+    same = ", with the same correlation in time"
+    assert f"pooled regression: one regression for the rows of all tasks{same}" in caption
+    assert f"mixed model: full random-effect covariance{same}" in caption
 
 
 def test_what_the_summary_says_about_shared_curves():
@@ -288,15 +526,12 @@ def test_what_the_summary_says_about_shared_curves():
     task, treated = np.repeat(np.arange(80), 6), np.repeat(np.arange(80) % 2, 6)
     x = rng.uniform(-2, 2, len(task))
     y = np.where(treated, x**2, 0.0) + rng.normal(size=80)[task] + 0.3 * rng.normal(size=len(task))
-    tasks = TaskSet(x[:, None], y, task, side_info=treated[:, None])
-    learner = EmpiricalBayesLearner().fit(tasks)
+    learner = EmpiricalBayesLearner().fit(TaskSet(x[:, None], y, task, side_info=treated[:, None]))
     summary = learner.summary()
-    assert "a curve of x0 that differs by s0" in " ".join(summary.text)
+    assert "a curve of x0 that differs by s0" in " ".join(summary.verdict)
     assert "Side information is not used" not in " ".join(summary.text)
-    assert (
-        "Shared curves or products, named above, add to the effects of x0."
-        in summary.tables["effects"].caption
-    )
+    caption = summary.tables["effects"].caption
+    assert "Shared curves or products, named above, add to the effects of columns." in caption
 
 
 def test_baselines_of_classes_with_side_information():
@@ -309,4 +544,33 @@ def test_baselines_of_classes_with_side_information():
     errors = EmpiricalBayesClassifier().fit(tasks).summary().tables["errors"]
     assert "pooled regression" not in errors.columns["method"]
     assert "task mean: mean of the support rows and one row at the training mean" in errors.caption
-    assert "The criterion is the log predictive density, not the error" in errors.caption
+    assert "by the log predictive density, so a baseline may have a lower error" in errors.caption
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "formula", "is_reported"),
+    [(1, "1", True), (2, "1", False), (2, "t", True), (3, "t", False)],
+)
+def test_random_effects_without_replicates_are_reported(n_rows, formula, is_reported):
+    """lme4 raises an error if there are as many random effects as rows: the noise variance is then not identified."""
+    rng, n_tasks = np.random.default_rng(0), 20
+    group, t = np.repeat(np.arange(n_tasks), n_rows), np.tile(np.arange(n_rows), n_tasks)
+    table = pd.DataFrame({"a": group // 4, "b": group % 4, "t": t})
+    table["y"] = rng.normal(size=n_tasks)[group] + 0.5 * t * rng.normal(size=n_tasks)[group]
+    table["y"] += 0.5 * rng.normal(size=len(t))
+    learner = EmpiricalBayesLearner().fit(TaskSet.from_formula(f"y ~ t + ({formula} | a:b)", table))
+    shown = learner.summary()
+    assert shown.title.startswith(f"EmpiricalBayesLearner: {n_tasks} tasks (a:b), ")
+    assert f"Formula: y ~ t + ({formula} | a:b)." in shown.text
+    assert any("hardly be told apart from noise" in text for text in shown.text) == is_reported
+    assert "mixed model" not in shown.to_frame("errors")["method"].tolist()  # it is this learner
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+def test_separable_classes_are_reported(noise):
+    """The maximum likelihood estimate of separable classes is infinite."""
+    x, error = np.random.default_rng(0).normal(size=(2, 160))
+    learner = EmpiricalBayesClassifier().fit(
+        x[:, None], x + noise * error > 0, groups=np.repeat(np.arange(20), 8)
+    )
+    assert any("classes are separable" in text for text in learner.summary().text) == (noise == 0.0)

@@ -86,8 +86,14 @@ def test_a_constant_column_does_not_change_the_standard_errors(frame):
 
 def test_sentences_name_the_model_and_the_scale(fitted):
     name, _, learner = fitted
-    text, scale = str(learner.summary()), "log odds" if name == "bernoulli" else "log rates"
+    text, scale = (
+        str(learner.summary(details=True)),
+        "log odds" if name == "bernoulli" else "log rates",
+    )
     assert text.startswith(type(learner).__name__)
+    assert f"Largest effects ({scale}), per standard deviation of the column: x +0." in " ".join(
+        text.split()
+    )
     kind = {
         "bernoulli": "Logistic",
         "poisson": "Poisson",
@@ -170,6 +176,6 @@ def test_integer_classes_of_a_table_are_integers(frame, few_steps):
     learner = EmpiricalBayesClassifier(varying=[]).fit(
         TaskSet.from_frame(table, task="g", target="y")
     )
-    assert learner.summary().text[-1] == "Predictions are probabilities of 1."
+    assert learner.summary().verdict[1] == "Predictions are probabilities of 1."
     assert learner.classes_.tolist() == [0, 1]
     assert learner.classes_.dtype.kind == "i"

@@ -46,8 +46,10 @@ def write_atomically(path: PathLike, content: bytes | Callable[[IO[bytes]], Any]
             os.close(folder)
 
 
-def check_target(path: PathLike) -> Path:
-    """Return the resolved path; raise an error if a regular file cannot be written there."""
+def check_target(path: PathLike, name: str = "path") -> Path:
+    """Return the resolved path; raise an error, which starts with the ``name`` of the argument, if
+    a regular file cannot be written there.
+    """
     try:
         target = Path(path).resolve()
         is_unusable = target.exists() and not target.is_file()
@@ -58,13 +60,14 @@ def check_target(path: PathLike) -> Path:
         ValueError,
     ) as error:  # a loop of links, or an invalid name
         raise ValueError(
-            f"path: {path} cannot be written ({getattr(error, 'strerror', error)})"
+            f"{name}: {path} cannot be written ({getattr(error, 'strerror', error)})"
         ) from error
     if target.is_symlink():  # since Python 3.13 resolve does not raise for a loop
-        raise ValueError(f"path: {path} is a loop of symbolic links")
+        raise ValueError(f"{name}: {path} is a loop of symbolic links")
     if is_unusable:
         kind = "a folder" if target.is_dir() else "not a regular file"
-        raise ValueError(f"path: {path} is {kind}; give the name of a file")
+        raise ValueError(f"{name}: {path} is {kind}; give the name of a file")
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"path: the folder {target.parent} does not exist; create it first")
+        message = f"{name}: the folder {target.parent} does not exist; create it first"
+        raise FileNotFoundError(message)
     return target

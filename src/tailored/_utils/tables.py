@@ -117,7 +117,8 @@ class Table:
         title = f"<h4>{escape(self.title)}</h4>" if self.title else ""
         below = f"<p><small>{escape(text)}</small></p>" if text else ""
         return printable(
-            f"{title}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
+            f'{title}<div class="scroll"><table><thead><tr>{head}</tr></thead>'
+            f"<tbody>{body}</tbody></table></div>{below}"
         )
 
 

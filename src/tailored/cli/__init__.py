@@ -1,20 +1,20 @@
 """The command line: a thin layer over the library."""
 
 import os
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from .console import OneLineErrors
-from .models import evaluate, fit, predict, report, summary
+from .models import Evaluate, Fit, Predict, Report, Summary
 
 __all__ = ["app"]
 
-_OPTIONS: Any = {
-    "no_args_is_help": True,
-    "context_settings": {"help_option_names": ["--help", "-h"]},
-}
-app = typer.Typer(cls=OneLineErrors, pretty_exceptions_show_locals=False, **_OPTIONS)
+app = typer.Typer(
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["--help", "-h"]},
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
 
 
 def _print_version(requested: bool) -> None:
@@ -39,5 +39,5 @@ def main(
     os.environ.setdefault("MPLBACKEND", "Agg")
 
 
-for _command in (fit, predict, evaluate, summary, report):
+for _command in (Fit, Predict, Evaluate, Summary, Report):
     app.command()(_command)

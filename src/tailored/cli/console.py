@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import shlex
 import sys
@@ -12,17 +11,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
 
 from .._utils.progress import printable
 
 #: Exit code after Ctrl-C, and exit code for arguments or files that cannot be used.
 INTERRUPTED, MISUSED = 130, 2
 #: Option of the command line for each argument that a message of the library may name.
-_OPTIONS = dict.fromkeys(("frame", "query", "tasks", "X"), "data")
-_OPTIONS |= {"y": "--target", "supports": "--rows"}
 _NAMES = "task target side_info side_columns support formula varying loss exposure time coverage"
-_OPTIONS |= {name: f"--{name.replace('_', '-')}" for name in _NAMES.split()}
+_OPTIONS = {name: f"--{name.replace('_', '-')}" for name in [*_NAMES.split(), "weights"]}
+_OPTIONS |= {"y": "--target", "supports": "--rows", "path": "file", "by": "--total-by"}
+_OPTIONS |= dict.fromkeys(("frame", "query", "tasks", "X"), "data")
 #: Options whose tables are CSV files, in which rows have line numbers.
 READ: set[str] = set()
 
@@ -45,73 +43,15 @@ def say(message: str) -> None:
 
 
 def note(message: str) -> None:
-    """Print a message to standard error, where it does not mix with results in a pipe; shorten long
-    messages.
-    """
-    message = message if len(message) < 1_000 else f"{message[:500]} … {message[-400:]}"
+    """Print a message to standard error, where it does not mix with results in a pipe."""
     typer.echo(printable(message), err=True)
 
 
-class UsageError(ValueError):
-    """Error for an argument or a file that cannot be used.
-
-    The message names it and, if possible, the remedy.
-    """
-
-
-class OneLineErrors(TyperGroup):
-    """Command group that reports invalid options in one line."""
-
-    def main(self, *args: Any, **extra: Any) -> Any:
-        if not extra.get("standalone_mode", True):
-            return super().main(*args, **extra)
-        try:
-            code = super().main(*args, **{**extra, "standalone_mode": False})
-        except Exception as error:
-            # typer may have its own copy of click, so its exceptions are recognised by their
-            # attributes.
-            if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
-                raise
-            if type(error).__name__ == "NoArgsIsHelpError":
-                error.show()  # type: ignore[attr-defined]
-            else:
-                context = getattr(error, "ctx", None)
-                see = f" (see {context.command_path} --help)" if context is not None else ""
-                message = " ".join(error.format_message().split()).replace("Value error, ", "")
-                note(f"error: {message}{see}")
-            code = error.exit_code
-        sys.exit(code if isinstance(code, int) else 0)
-
-
 @contextmanager
-def report_errors(hint: str = "") -> Iterator[None]:
-    """Report errors of files, missing packages and interrupts in one message with an exit code.
+def report_errors() -> Iterator[None]:
+    """Report warnings, errors and interrupts in one line each, with an exit code.
 
-    ``hint`` is appended to the message about an interrupt.
-    """
-    try:
-        yield
-    except BrokenPipeError:  # the process that reads the pipe has ended; typer handles this
-        raise
-    except OSError as error:
-        note(f"error: {error}")
-        raise typer.Exit(1) from error
-    except ImportError as error:
-        note(
-            f"error: {error}\nInstall all optional packages with python -m pip install '.[all]' "
-            "in a checkout."
-        )
-        raise typer.Exit(1) from error
-    except KeyboardInterrupt:
-        note(f"interrupted.{hint}")
-        raise typer.Exit(INTERRUPTED) from None
-
-
-@contextmanager
-def report_user_errors() -> Iterator[None]:
-    """Report warnings and errors of the library in one line each.
-
-    Errors are assumed to be about the user's data.
+    Errors are assumed to be about the user's data and files.
     """
     shown = set()
 
@@ -123,13 +63,18 @@ def report_user_errors() -> Iterator[None]:
             shown.add(text)
             note(f"warning: {text}")
 
-    with report_errors(), _log_to_stderr(), warnings.catch_warnings():
-        warnings.showwarning = show_once  # type: ignore[assignment]
-        try:
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = show_once  # type: ignore[assignment]
             yield
-        except (ValueError, TypeError) as error:
-            note(f"error: {with_options(error)}")
-            raise typer.Exit(MISUSED) from error
+    except BrokenPipeError:  # the process that reads the pipe has ended; typer handles this
+        raise
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        note(f"error: {with_options(error)}")
+        raise typer.Exit(MISUSED) from error
+    except KeyboardInterrupt:
+        note("interrupted.")
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def with_options(message: object) -> str:
@@ -143,6 +88,7 @@ def with_options(message: object) -> str:
         rf"^{name}()(?=:| (?:has|is|must|names) )",
         rf"`{name}()`",
         rf"\b{name}=(\[.*?\]|'.*?'|)",
+        r"\b(side_info|side_columns)\b()",
     ):
         text = re.sub(pattern, _option, text)
     # Row 0 is line 2 of a CSV file, because the header is line 1.
@@ -152,23 +98,3 @@ def with_options(message: object) -> str:
 def _option(argument: re.Match[str]) -> str:
     values = ",".join(re.findall("'(.*?)'", argument[2]))
     return f"{_OPTIONS[argument[1]]} {shlex.quote(values) if values else ''}".strip()
-
-
-@contextmanager
-def _log_to_stderr() -> Iterator[None]:
-    """Log the stages of a long computation with the time of day, unless a terminal shows a progress
-    bar.
-    """
-    if sys.stderr.isatty():
-        yield
-        return
-    log, handler = logging.getLogger("tailored"), logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-    level = log.level
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)

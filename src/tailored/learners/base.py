@@ -817,14 +817,13 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         check_fraction("coverage", coverage)
         return effects_frame(self, reading.read(self, X, y, groups, side_info), coverage)
 
-    def summary(self) -> Summary:
+    def summary(self, *, details: bool = False) -> Summary:
         """Summarise the fitted model as text, as tables in a notebook, and as data frames.
 
-        It contains the selected model structure, fixed effects with standard errors, random-effect
-        standard deviations, noise, components, the R² of the side information, the comparison of
-        model structures, and errors compared with baselines; see `Summary`.  Errors are those of
-        the tasks that were held out in `fit`.
+        It starts with the verdict: what was fitted, how good it is on the tasks that were held out
+        in `fit`, and what matters.  ``details`` also prints the estimation, random-effect
+        correlations, noise, components, the R² of the side information, the comparison of model
+        structures, and errors compared with baselines.  All tables are data frames in both cases;
+        see `Summary`.
         """
-        check_is_fitted(self, "prior_")
-        name, event = type(self).__name__, "a target of 1"
-        return summarise(self, name, event, self._support_sampling())
+        return summarise(self, type(self).__name__, "a target of 1", details=details)

@@ -415,14 +415,15 @@ class EmpiricalBayesClassifier(_Classifier):
         """
         return self._of_two_classes("effects").effects(self._coded(tasks), **options)
 
-    def summary(self) -> Summary:
+    def summary(self, *, details: bool = False) -> Summary:
         """Return the summary of a model for two classes, with odds ratios; see
         `EmpiricalBayesLearner.summary`.
         """
         learner = self._of_two_classes("summary", "use summaries(), which has one for each class")
-        return self._summary_of(learner, type(self).__name__, native(self.classes_)[1])
+        event = repr(native(self.classes_)[1])
+        return summarise(learner, type(self).__name__, event, details=details)
 
-    def summaries(self) -> dict[Any, Summary]:
+    def summaries(self, *, details: bool = False) -> dict[Any, Summary]:
         """Return the summary of the model of each class against the others, by class; see
         `EmpiricalBayesLearner.summary`.
 
@@ -431,12 +432,9 @@ class EmpiricalBayesClassifier(_Classifier):
         check_is_fitted(self, "learners_")
         classes = native(self.classes_)
         if len(classes) == 2:
-            return {classes[1]: self.summary()}
+            return {classes[1]: self.summary(details=details)}
         name = "Class {label!r} against the other classes"
         return {
-            label: self._summary_of(learner, name.format(label=label), label)
+            label: summarise(learner, name.format(label=label), repr(label), details=details)
             for label, learner in zip(classes, self.learners_, strict=True)
         }
-
-    def _summary_of(self, learner: EmpiricalBayesLearner, name: str, label: Any) -> Summary:
-        return summarise(learner, name, repr(label), SupportSampling.of(self.n_support))

@@ -33,7 +33,7 @@ from ..exceptions import ConstantRepresentationWarning, UnhelpfulWarning
 from ..learners.base import MetaLearner
 from ..learners.reading import read
 from ..losses import Loss
-from ..show.summary import Summary, summarise_paper_learner
+from ..show.summary import Summary
 from ..tasks.features import FeatureMap
 from ..tasks.rows import Array, Rows, Scaling
 from ..tasks.task_set import TaskSet
@@ -43,6 +43,7 @@ from .feature_maps import GivenMap, check_features, get_feature_map
 from .prior import RepresentationPrior
 from .representation import Conditioning, Given
 from .step_size import PAPER_STEP_SIZES, HeldOutPool, HeldOutTasks, Problem, ProjectedSGD, Solution
+from .summary import summarise_paper_learner
 from .surrogate import Surrogate
 
 #: Arguments with rows: X, y, groups and side_info.
@@ -119,8 +120,10 @@ class PaperLearner(MetaLearner):
             max_iter=self.max_iter,
         )
 
-    def summary(self) -> Summary:
-        """Summarise the learned function: selected step sizes, rank and spectrum of τ, and errors on held-out tasks."""
+    def summary(self, *, details: bool = False) -> Summary:
+        """Summarise the learned function: selected step sizes, rank and spectrum of τ, and errors
+        on held-out tasks.  ``details`` changes nothing here.
+        """
         check_is_fitted(self, "prior_")
         return summarise_paper_learner(self)
 

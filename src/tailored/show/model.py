@@ -1,246 +1,179 @@
-"""`FittedModel`.
-
-The numbers of a fitted learner in the user's units, and the coefficients of single tasks.
+"""`FittedModel`: the numbers of a fitted learner in the user's units, and coefficients of tasks.
 
 Tables, sentences and figures read these numbers and do not compute them again.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import norm
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.frames import as_frame
 from .._utils.threads import single_threaded_blas
-from ..gaussian.errors import MeanCovariance, task_estimates
-from ..gaussian.mixture import Mixture, Want
+from ..gaussian.errors import task_estimates
+from ..gaussian.mixture import Want
 from ..gaussian.moments import used_columns
-from ..priors.base import Prior, adapt_tasks
+from ..priors.base import adapt_tasks
 from ..priors.mixture import MixturePrior
-from ..selection.training_summary import TrainingSummary
-from ..tasks.rows import Array, batches
+from ..selection.training_summary import OWN, TrainingSummary
+from ..tasks.rows import Array, batches, standard_errors
 from ..tasks.task_set import TaskSet
 
 #: Name of the intercept in tables.
 INTERCEPT = "(intercept)"
-
-
-def coefficient_names(learner: Any) -> list[str]:
-    """Return the names of a fitted learner's coefficients.
-
-    An intercept is last, and unnamed features are x0, x1, ...
-    """
-    names = getattr(learner, "feature_names_in_", None)
-    names = [f"x{j}" for j in range(learner.n_features_in_)] if names is None else map(str, names)
-    return [*names, INTERCEPT] if learner.prior_.fit_intercept else list(names)
-
-
-class Scale(NamedTuple):
-    """Names for a response: of the regression, of the scale of its coefficients, and of
-    exp(coefficient).
-    """
-
-    regression: str
-    coefficients: str = ""
-    ratio: str = ""
-
-
-#: Scales of the responses other than Gaussian.
+#: Names of the regression, of the scale of its coefficients, and of exp(coefficient), by response.
 SCALES = {
-    "bernoulli": Scale("logistic", "log odds", "odds ratio"),
-    "poisson": Scale("Poisson", "log rates", "rate ratio"),
-    "negative_binomial": Scale("negative binomial", "log rates", "rate ratio"),
+    "bernoulli": ("logistic", "log odds", "odds ratio"),
+    "poisson": ("Poisson", "log rates", "rate ratio"),
+    "negative_binomial": ("negative binomial", "log rates", "rate ratio"),
 }
 
 
-@dataclass(frozen=True)
-class FittedModel:
-    """A fitted prior with the names of its coefficients and side information.
+class Columns:
+    """The columns of a fitted learner, and its prior mean."""
 
-    Units are the user's, unless stated otherwise.
+    def __init__(self, learner: Any) -> None:
+        check_is_fitted(learner, "prior_")
+        self.learner, self.prior, self.scaling = learner, learner.prior_, learner.prior_.scaling
+        positions = range(learner.n_features_in_)
+        names = getattr(learner, "feature_names_in_", [f"x{j}" for j in positions])
+        #: Names of the coefficients; an intercept is last.
+        self.columns = [*map(str, names), *[INTERCEPT] * self.prior.fit_intercept]
+        names = [f"s{j}" for j in range(learner.n_side_info_in_)]
+        self.side_columns = [str(name) for name in learner.columns_in_["side_info"] or names]
+        shared = self.prior.shared
+        #: Effects that all tasks share, and positions of the categorical columns with an effect for
+        #: each value; the other columns have a coefficient.
+        self.effects = () if shared is None else shared.effects
+        self.categories = [] if shared is None else shared.coded_columns
+        self.coefficients = np.setdiff1d(np.arange(len(self.columns)), self.categories)
+        mean = self.prior.mean_at_centre()
+        mean = np.full(len(self.columns), np.nan) if mean is None else mean
+        #: Prior mean at the mean of the side information; NaN if the prior does not define it.
+        self.fixed_effects: Array = self.scaling.raw_weights(mean)
+
+    def named(self, positions: Any) -> list[str]:
+        """Return the names of coefficients."""
+        return [self.columns[j] for j in positions]
+
+
+class FittedModel(Columns):
+    """The numbers of a fitted `EmpiricalBayesLearner`, in the user's units unless stated otherwise.
+
+    Those from ``covariance`` on are numbers of mixed models, and missing for many columns.
     """
 
-    prior: Prior
-    training: TrainingSummary | None
-    columns: list[str]
-    side_columns: list[str]
-
-    @classmethod
-    def of(cls, learner: Any) -> FittedModel:
-        check_is_fitted(learner, "prior_")
-        side = learner.columns_in_["side_info"] or [f"s{j}" for j in range(learner.n_side_info_in_)]
-        training = getattr(learner, "training_summary_", None)
-        return cls(
-            learner.prior_, training, coefficient_names(learner), [str(name) for name in side]
+    def __init__(self, learner: Any) -> None:
+        super().__init__(learner)
+        self.training: TrainingSummary = learner.training_summary_
+        self.structure, self.mixture = learner.structure_, self.prior.mixture
+        self.response = self.prior.response
+        names = SCALES.get(self.response.name, ("linear", "", ""))
+        self.regression, self.scale, self.ratio = names
+        moment, mean, d = self.training.row_moment, self.training.mean, len(self.columns)
+        unused: Any = [] if moment is None else np.flatnonzero(~used_columns(moment))
+        #: Positions of columns that are constant in all rows, or tiny, and so left out.
+        self.constant = [j for j in unused if j not in self.categories]
+        #: Positions of the coefficients in tables.
+        self.shown = np.setdiff1d(self.coefficients, self.constant)
+        #: Whether the prior mean was estimated; one that was fixed has no standard error.
+        self.has_estimated_mean = mean is not None and bool((mean.column == 0).any())
+        #: Whether anything was selected on the held-out tasks.
+        self.is_selected = (
+            len(self.effects) > len(self.categories)
+            or self.prior.reads_side_info
+            or len(self.training.compared) > 1
         )
-
-    @property
-    def correlation(self) -> Any:
-        """Correlation of the noise in time; None if it is independent."""
-        return self.prior.response.correlation
-
-    @property
-    def scale(self) -> Scale:
-        """Scale of the coefficients."""
-        return SCALES.get(self.prior.response.name, Scale("linear"))
-
-    @cached_property
-    def categories(self) -> list[int]:
-        """Positions of categorical columns that have an effect for each value instead of a
-        coefficient.
-        """
-        return [] if self.prior.shared is None else self.prior.shared.coded_columns
-
-    @property
-    def coefficients(self) -> NDArray[np.intp]:
-        """Positions of the columns that have a coefficient."""
-        return np.setdiff1d(np.arange(len(self.columns)), self.categories)
-
-    @property
-    def has_curves(self) -> bool:
-        """Whether all tasks share curves or products of columns."""
-        return self.prior.shared is not None and len(self.categories) < len(
-            self.prior.shared.effects
-        )
-
-    @cached_property
-    def constant(self) -> list[int]:
-        """Positions of columns that are left out of the model, because they are constant in all
-        rows, or tiny.
-        """
-        moment = None if self.training is None else self.training.row_moment
-        unused = [] if moment is None else np.flatnonzero(~used_columns(moment)).tolist()
-        return [j for j in unused if j not in self.categories]
-
-    @property
-    def mixture(self) -> Mixture:
-        """Gaussian mixture of the coefficients, for scaled columns and targets."""
-        assert self.prior.mixture is not None
-        return self.prior.mixture
-
-    @property
-    def covariance(self) -> Array:
-        """Covariance of the random effects, for scaled columns and targets.
-
-        Variances that are rounding errors are zero.
-        """
+        if self.mixture is None:
+            return
         W, noise = self.mixture.moments()[1], self.mixture.noise
         varies = W.diagonal() > 1e-16 * max(float(W.diagonal().max()), noise)
-        return W * np.outer(varies, varies)
-
-    @cached_property
-    def fixed_effects(self) -> Array:
-        """Prior mean at the mean of the side information; NaN if the prior does not define it."""
-        mean = self.prior.mean_at_centre()
-        return self.prior.scaling.raw_weights(
-            np.full(len(self.columns), np.nan) if mean is None else mean
-        )
-
-    @property
-    def has_estimated_mean(self) -> bool:
-        """Whether the prior mean was estimated.
-
-        A mean that was fixed at zero (of scaled targets) has no standard error.
-        """
-        mean = None if self.training is None else self.training.mean
-        return mean is not None and bool((mean.column == 0).any())
-
-    @cached_property
-    def standard_errors(self) -> Array:
-        """Standard errors of the fixed effects; NaN where they are unknown."""
-        d = len(self.columns)
-        if self.training is None or self.training.mean is None or not self.has_estimated_mean:
-            return np.full(d, np.nan)
-        return self.prior.scaling.raw_deviations(self.training.mean.of(d, {0: 1.0}))
-
-    @cached_property
-    def random_effect_std(self) -> Array:
-        """Standard deviations of the random effects.
-
-        NaN with one task, which does not identify them.
-        """
-        if self.training is not None and self.training.n_tasks == 1:
-            return np.full(len(self.columns), np.nan)
-        return self.prior.scaling.raw_deviations(self.covariance)
-
-    @cached_property
-    def r2_of_side_info(self) -> Array | None:
-        """Fraction of the variance of each coefficient that the side information explains.
-
-        None if it affects none.
-
-        The fraction of the intercept is at the feature means.
-        """
-        if self.training is None or self.training.side is None or self.mixture.side is None:
-            return None
-        explained = self.training.side.coefficient_std[0]
-        total = np.hypot(explained, self.prior.scaling.centred_deviations(self.covariance))
-        return np.divide(explained, total, np.zeros(len(total)), where=total > 0) ** 2
-
-    @cached_property
-    def varying(self) -> NDArray[np.intp]:
-        """Positions of the coefficients with random effects.
-
-        None with one task, where their std is NaN.
-        """
+        #: Covariance of the random effects, for scaled columns and targets; variances that are
+        #: rounding errors are zero.
+        self.covariance: Array = W * np.outer(varies, varies)
+        #: NaN where they are unknown, as with one task
+        self.standard_errors = self.random_effect_std = np.full(d, np.nan)
+        if mean is not None and self.has_estimated_mean:
+            self.standard_errors = self.scaling.raw_deviations(mean.of(d, {0: 1.0}))
+        if self.training.n_tasks > 1:
+            self.random_effect_std = self.scaling.raw_deviations(self.covariance)
         # Multiply by the scales of the columns: whether a coefficient varies must not depend on the
         # unit of its column.
-        relevance = self.random_effect_std * self.prior.scaling.columns
-        return np.flatnonzero(relevance > 1e-9 * max(float(relevance.max(initial=0.0)), 1e-300))
+        relevance = self.random_effect_std * self.scaling.columns
+        least = 1e-9 * max(float(relevance.max(initial=0.0)), 1e-300)
+        #: Positions of the coefficients with random effects.
+        self.varying = np.flatnonzero(relevance > least)
+        variance = np.nan if moment is None else float(np.sum(self.covariance * moment))
+        share = 0.0 if self.response.correlation is None else self.response.correlation.share
+        #: Standard deviation of the random effects at a row (root mean square over rows), and of
+        #: the noise of a row with weight 1.
+        stds = np.sqrt([max(variance, 0.0), noise * (1.0 + share)])
+        self.std_between_tasks, self.noise_std = (self.scaling.target * stds).tolist()
+        #: Fraction of the variance of each coefficient that the side information explains (that of
+        #: the intercept is at the feature means), and of the variance between tasks averaged over
+        #: rows, for all side information and for each column.
+        self.r2_of_coefficients: Any = None
+        self.r2_of_rows: Any = None
+        if (side := self.training.side) is not None:
+            total = max(self.std_between_tasks**2 + side.row_variance[0], 1e-300)
+            self.r2_of_rows = side.row_variance / total
+        if side is not None and self.mixture.side is not None:
+            explained = side.coefficient_std[0]
+            total = np.hypot(explained, self.scaling.centred_deviations(self.covariance))
+            self.r2_of_coefficients = (explained / np.where(total > 0, total, 1.0)) ** 2
 
-    @cached_property
+    @property
     def correlations(self) -> Array:
         """Correlations of the random effects of the ``varying`` coefficients."""
         at = np.ix_(self.varying, self.varying)
-        covariance = self.prior.scaling.raw_representation(self.covariance)[at]
-        deviation = np.sqrt(np.diagonal(covariance))
-        correlations = covariance / np.outer(deviation, deviation)
+        covariance = self.scaling.raw_representation(self.covariance)[at]
+        std = np.sqrt(covariance.diagonal())
+        correlations = covariance / np.outer(std, std)
         np.fill_diagonal(correlations, 1.0)
-        return correlations
-
-    @cached_property
-    def std_between_tasks(self) -> float | None:
-        """Standard deviation of the random effects at a row (root mean square over rows); None if
-        it is unknown.
-        """
-        if self.training is None or self.training.row_moment is None:
-            return None
-        variance = max(float(np.sum(self.covariance * self.training.row_moment)), 0.0)
-        return self.prior.scaling.target * float(np.sqrt(variance))
+        return np.asarray(correlations)
 
 
-def task_effects(
-    prior: Prior, tasks: TaskSet, mean: MeanCovariance | None, n_jobs: int | None
-) -> tuple[Array, ...]:
+def compare_errors(errors: Mapping[str, Array]) -> list[tuple[str, float, float, float]]:
+    """Return name, mean error, and mean and standard error of the difference from this learner,
+    which is first; nothing if no task was held out.
+    """
+    own, rows = errors.get(OWN, np.zeros(0)), []
+    for name, values in errors.items() if np.isfinite(own).any() else ():
+        gaps = (values - own)[np.isfinite(values - own)]
+        if len(gaps):
+            std_error = float(standard_errors(gaps)) if len(gaps) > 1 else np.nan
+            rows.append((name, float(np.nanmean(values)), float(gaps.mean()), std_error))
+    return sorted(rows, key=lambda row: (row[0] != OWN, row[1]))
+
+
+def task_effects(learner: Any, tasks: TaskSet) -> tuple[Array, ...]:
     """Return coefficients (T, d) in the user's units, intercept last, their standard errors (NaN if
     unknown) and prior means.
 
-    The coefficients are posterior means under the prior's Gaussian model.  ``mean`` is the
-    covariance of the estimation error of the prior mean.  The part of b(s) that was learned on
-    query rows is left out, because it improves predictions but does not estimate a coefficient.
-    For priors without a mixture, return the coefficients of `adapt`.
+    The coefficients are posterior means under the prior's Gaussian model.  The part of b(s) that
+    was learned on query rows is left out, because it improves predictions but does not estimate a
+    coefficient.  For priors without a mixture, return the coefficients of `adapt`.
     """
+    prior = learner.prior_
     if not isinstance(prior, MixturePrior):
-        coefficients = adapt_tasks(prior, tasks, covariances=False, n_jobs=n_jobs).weights
-        means = adapt_tasks(prior, tasks.without_rows(), covariances=False, n_jobs=n_jobs).weights
-        return coefficients, np.full_like(coefficients, np.nan), means
-    parts = []
+        found, means = (
+            adapt_tasks(prior, each, covariances=False, n_jobs=learner.n_jobs).weights
+            for each in (tasks, tasks.without_rows())
+        )
+        return found, np.full_like(found, np.nan), means
+    mean, units, parts = learner.training_summary_.mean, prior.scaling, []
     with single_threaded_blas():
         for batch in batches(prior.residual_tasks(tasks)):
             statistics = prior.statistics(batch)
-            estimates, covariances = task_estimates(prior.mixture, statistics, mean)
-            before = prior.response.statistics(batch.without_rows(), prior.scaling, statistics.side)
+            found, covariances = task_estimates(prior.mixture, statistics, mean)
+            before = prior.response.statistics(batch.without_rows(), units, statistics.side)
             means = before.posterior(prior.mixture, Want(means=True)).mean
-            errors = prior.scaling.raw_deviations(covariances)
-            parts.append(
-                (prior.scaling.raw_weights(estimates), errors, prior.scaling.raw_weights(means))
-            )
+            errors = units.raw_deviations(covariances)
+            parts.append((units.raw_weights(found), errors, units.raw_weights(means)))
     return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
 
 
@@ -263,10 +196,9 @@ def effects_frame(learner: Any, tasks: TaskSet, coverage: float) -> Any:
 
     See `MetaLearner.effects`.
     """
-    model = FittedModel.of(learner)
-    mean = None if model.training is None else model.training.mean
-    found, at = task_effects(learner.prior_, tasks, mean, learner.n_jobs), model.coefficients
-    weights, std, prior = (values[:, at].ravel() for values in found)
+    model = Columns(learner)
+    at = model.coefficients
+    weights, std, prior = (values[:, at].ravel() for values in task_effects(learner, tasks))
     half_width = norm.ppf(0.5 + 0.5 * coverage) * std
     columns = {
         "task": np.repeat(tasks.labels, len(at)),

@@ -1,5 +1,5 @@
-"""Sentences about a fitted `EmpiricalBayesLearner`: the selected structure, its formula, the
-selection, the predictions.
+"""Sentences about a fitted `EmpiricalBayesLearner`: a verdict, and what `summary(details=True)`
+adds to it.
 """
 
 from __future__ import annotations
@@ -12,59 +12,48 @@ import numpy as np
 from .._utils.tables import format_number, plural
 from ..gaussian.scoring import LARGEST_SCALE
 from ..losses import Loss, Pinball, error_name
-from ..selection.training_summary import ComparedStructure
+from ..selection.training_summary import (
+    OWN,
+    POOLED,
+    TASK_MEAN,
+)
 from ..tasks.encoding import as_columns, list_some
 from ..tasks.episodes import SupportSampling
-from .model import INTERCEPT, FittedModel
+from .model import INTERCEPT, FittedModel, compare_errors
 
-#: Maximum number of columns that a sentence lists, and of terms in each part of a formula.
-MAX_NAMED, MAX_TERMS = 10, 6
-#: Densities that differ by less, in nats per task, are those of equal models.
-EQUAL_DENSITIES = 1e-4
+#: Maximum number of columns that a sentence lists.
+MAX_NAMED = 10
 
 
-def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
-    """Yield sentences about the selected model.
+def verdict(model: FittedModel, event: str) -> Iterator[str]:
+    """Yield what was fitted, how good it is on new tasks, what matters, and what is wrong.
 
     ``event`` is what a binary target of 1 stands for.
     """
-    prior, training, structure = model.prior, model.training, getattr(learner, "structure_", None)
-    if structure is None:
-        yield f"The documentation of {type(learner).__name__} describes its prior."
-        return
-    centre = ""
-    if prior.scaling.shift.any():
-        centre = "means of the features"
-        if SupportSampling.of(learner.n_support).in_order:
-            centre = "means of the tasks' first rows"
-    yield describe_structure(structure, model.columns, model.scale.regression, centre)
-    if (formula := lme4_formula(model, learner)) is not None:
+    prior, learner = model.prior, model.learner
+    centre = "centre of the features" * bool(prior.scaling.shift.any())
+    yield describe_structure(model.structure, model.columns, model.regression, centre)
+    yield describe_prediction(learner.loss_, event)
+    yield from _describe_errors(model)
+    if prior.mixture is not None:
+        yield from _describe_sizes(model)
+    if model.effects:
+        described = prior.shared.describe(model.columns, model.side_columns)
+        yield f"Effects that all tasks share, not in the table of coefficients: {described}."
+    if prior.reads_side_info and learner.n_side_info_in_:
+        yield describe_side(model)
+    yield from _problems(model)
+
+
+def further_sentences(model: FittedModel) -> Iterator[str]:
+    """Yield the formula, the method of estimation, and the selection."""
+    learner, structure = model.learner, model.structure
+    if (formula := lme4_formula(model)) is not None:
         yield formula
-    if model.constant:
-        names = list_some((model.columns[j] for j in model.constant), MAX_NAMED)
-        yield f"Columns left out of the model (constant, or below 1e-70, in all rows): {names}."
-    is_gaussian = prior.response.is_gaussian and structure["kind"] == "mixed model"
-    if training is not None and is_gaussian:
-        if not structure.get("pseudo_tasks") and structure.get("structure") != "none":
-            yield _describe_estimation(model, learner)
-        # With one row per task, noise and random intercept are confounded.  If the user set the
-        # effects, count all, as lme4 does.
-        is_selected = len(training.compared) > 1
-        n_effects = training.n_tasks * (min(len(model.varying), 1 if is_selected else np.inf))
-        if training.n_rows <= n_effects:
-            counts = f"there are {n_effects:,.0f} for {plural(training.n_rows, 'row')}"
-            yield (
-                f"Random effects can hardly be told apart from noise: {counts}. "
-                "Their std is not reliable."
-            )
-    is_binary = prior.response.name == "bernoulli"
-    if is_binary and np.abs(model.mixture.moments()[0]).max() >= LARGEST_SCALE:
-        size = f"{LARGEST_SCALE:g} log odds per standard deviation of its column"
-        yield (
-            f"The classes are separable, or nearly so: a coefficient is at least {size}. Fixed "
-            "effects and their std. errors are not reliable."
-        )
-    if (noise := model.correlation) is not None:
+    is_gaussian = model.response.is_gaussian and structure["kind"] == "mixed model"
+    if is_gaussian and not structure.get("pseudo_tasks") and structure.get("structure") != "none":
+        yield _describe_estimation(model)
+    if (noise := model.response.correlation) is not None:
         share = 100.0 * noise.share / (1.0 + noise.share)
         kernel = f"exp(-|t - t'| / {format_number(noise.length)})"
         yield (
@@ -72,25 +61,100 @@ def sentences(model: FittedModel, learner: Any, event: str) -> Iterator[str]:
             f"{kernel}."
         )
     elif getattr(learner.encoding_, "time", None) is not None:
-        yield (
-            "Noise that is correlated in time was a candidate. It was not accepted on held-out "
-            "tasks."
-        )
-    if training is not None and len(training.compared) > 1:
-        yield describe_selection(training.compared)
-    if prior.shared is not None:
-        described = prior.shared.describe(model.columns, model.side_columns)
-        where = " Effects of values are in summary().to_frame('levels')."
-        where *= bool(prior.shared.levels)
-        yield f"Effects that all tasks share, not in the printed tables: {described}.{where}"
-    if prior.reads_side_info and learner.n_side_info_in_:
-        yield _describe_side(model, learner)
-    if getattr(prior, "without_rows", None) is not None:
+        yield "Noise correlated in time was a candidate. It was not accepted on held-out tasks."
+    if getattr(model.prior, "without_rows", None) is not None:
         yield (
             "Groups without rows are predicted with other means, which the tables of coefficients "
             "do not show."
         )
-    yield describe_prediction(learner.loss_, event)
+
+
+def describe_support(n_support: Any) -> str:
+    """Describe the support rows of each task that was held out in `fit`."""
+    sampling = SupportSampling.of(n_support)
+    share = "25 to 75 %" if sampling.in_order else "75 % (of fewer than four rows, all but one)"
+    if sampling.support is not None:
+        ends = (
+            f"{end:,}" if isinstance(end, int) else f"{100.0 * end:g} %" for end in sampling.support
+        )
+        share = " to ".join(dict.fromkeys(ends))
+    return f"{share}, {'the first' if sampling.in_order else 'at random'}"
+
+
+def _describe_errors(model: FittedModel) -> Iterator[str]:
+    """Compare the error on held-out tasks with the simplest baseline and with the best method."""
+    if not (rows := compare_errors(model.training.errors)):
+        return
+    own, *others = rows
+    simplest = [row for name in (TASK_MEAN, POOLED) for row in others if row[0] == name][:1]
+    texts = []
+    for name, error, difference, std_error in dict.fromkeys(simplest + others[:1]):
+        side = "lower" if difference >= 0.0 else "higher"
+        close = " (within two standard errors)" * bool(abs(difference) <= 2.0 * std_error)
+        share = abs(100.0 * difference / error) if error else 0.0
+        texts.append(f"{share:.1f} % {side} than that of the {name}{close}")
+    n_tasks = int(np.isfinite(model.training.errors[OWN]).sum())
+    text = f"On {plural(n_tasks, 'task')} held out in fit, the mean "
+    text += f"{error_name(model.training.loss)} is {format_number(own[1])}"
+    text += f": {', and '.join(texts)}" * bool(texts)
+    text += f". Support rows of each task: {describe_support(model.learner.n_support)}."
+    if model.effects:
+        text += " The effects that all tasks share were fitted to these tasks, too."
+    if model.is_selected:
+        text += " The model was selected on them, so its error is slightly optimistic."
+    yield text
+
+
+def _describe_sizes(model: FittedModel) -> Iterator[str]:
+    """Compare the columns, the differences between tasks and the noise."""
+    units = model.scaling
+    columns = [j for j in model.shown if model.columns[j] != INTERCEPT]
+    if units.shift.any() and model.has_estimated_mean and columns:
+        sizes = model.fixed_effects * units.columns
+        columns.sort(key=lambda j: -abs(sizes[j]))
+        shown = ", ".join(f"{model.columns[j]} {sizes[j]:+.3g}" for j in columns[:3])
+        scale = f" ({model.scale})" if model.scale else ""
+        yield f"Largest effects{scale}, per standard deviation of the column: {shown}."
+    if not np.isnan(model.std_between_tasks):
+        text = f"Standard deviation between tasks: {format_number(model.std_between_tasks)}"
+        if model.response.is_gaussian:
+            text += f"; of the noise: {format_number(model.noise_std)}"
+        yield f"{text}."
+
+
+def _problems(model: FittedModel) -> Iterator[str]:
+    """Yield warnings: columns left out, and numbers that are not reliable."""
+    training, structure = model.training, model.structure
+    left_out = model.named(model.constant)
+    if model.learner.encoding_ is not None:
+        left_out += [each.name for each in model.learner.encoding_.features if not each.names]
+    if left_out:
+        names = list_some(left_out, MAX_NAMED)
+        yield f"Columns left out of the model (constant, or below 1e-70, in all rows): {names}."
+    is_binary = model.response.name == "bernoulli"
+    if is_binary and np.abs(model.mixture.moments()[0]).max() >= LARGEST_SCALE:
+        size = f"{LARGEST_SCALE:g} log odds per standard deviation of its column"
+        yield (
+            f"The classes are separable, or nearly so: a coefficient is at least {size}. Fixed "
+            "effects and their std. errors are not reliable."
+        )
+    if structure["kind"] != "mixed model" or structure.get("structure") == "none":
+        return
+    if training.is_singular:
+        yield (
+            "Singular fit: a combination of the random effects has an estimated variance of 0, such "
+            "as with a standard deviation of 0 or a correlation of 1 or -1."
+        )
+    # With one row per task, noise and random intercept are confounded.  If the user set the
+    # effects, count all, as lme4 does.
+    most = 1 if len(training.compared) > 1 else np.inf
+    n_effects = training.n_tasks * min(len(model.varying), most)
+    if model.response.is_gaussian and training.n_rows <= n_effects:
+        counts = f"there are {n_effects:,.0f} for {plural(training.n_rows, 'row')}"
+        yield (
+            f"Random effects can hardly be told apart from noise: {counts}. Their std is not "
+            "reliable."
+        )
 
 
 def describe_structure(
@@ -102,107 +166,92 @@ def describe_structure(
     ``centre`` names the values of the features at which effects are uncorrelated, or have shrunk
     correlations; it is empty if these are zero.
     """
-    kind, n = structure["kind"], structure.get("n_components", 1)
-    covariance = structure.get("structure", "full")
-    several = f"{regression} mixed model"
-    if n > 1:
-        several = f"mixture of {n} {regression} mixed models"
+    n, at = structure.get("n_components", 1), f" at the {centre}" * bool(centre)
+    several = f"mixture of {n} {regression} mixed models" if n > 1 else f"{regression} mixed model"
+    n_factors = structure.get("rank") or structure.get("n_factors", 0)
+    gates = " whose mixing weights depend on the side information"
     varying = [names[j] for j in structure.get("varying", range(len(names)))]
-    at = f" at the {centre}" * bool(centre)
-    if kind == "independent":
-        ridge = f"{regression} regression with a ridge penalty"
-        text = f"{ridge}: there is one task, so nothing is pooled"
-    elif kind == "factors plus diagonal":
-        factors = plural(structure["rank"], "factor")
-        text = f"low-rank plus diagonal prior (for many columns): {factors}"
-    elif kind == "low rank":
-        factors = plural(structure.get("rank") or structure.get("n_factors", 0), "common factor")
-        text = (
-            f"{several}{', each' * (n > 1)} with {factors} of the coefficients plus independent "
-            "variation (low rank)"
-        )
-    elif kind == "mixture":
-        gates = " whose mixing weights depend on the side information"
-        text = several + gates * bool(structure.get("has_gates"))
-    elif covariance == "none":
+    text = {
+        "independent": f"{regression} regression with a ridge penalty: there is one task, so "
+        "nothing is pooled",
+        "factors plus diagonal": "low-rank plus diagonal prior (for many columns): "
+        f"{plural(n_factors, 'factor')}",
+        "low rank": f"{several}{', each' * (n > 1)} with {plural(n_factors, 'common factor')} of "
+        "the coefficients plus independent variation (low rank)",
+        "mixture": f"{several}{gates * bool(structure.get('has_gates'))}",
+    }.get(structure["kind"], f"{several} with ")
+    covariance = structure.get("structure", "full")
+    if covariance == "none":
         text = f"one {regression} regression for all tasks"
-    elif covariance == "intercept" or varying == [INTERCEPT]:
-        text = f"{several} with a random intercept"
-    elif len(varying) == 1:
-        text = f"{several} with a random effect on {varying[0]}"
-    else:
-        which = "every coefficient"
-        if len(varying) < len(names):
-            which = f"these coefficients only: {', '.join(varying)}"
-        how = (
-            f"uncorrelated{f' ({at[1:]})' * bool(at)}" if covariance == "diagonal" else "correlated"
-        )
-        text = f"{several} with {how} random effects on {which}"
+    elif structure["kind"] == "mixed model":
+        which = f"these coefficients only: {list_some(varying, MAX_NAMED)}"
+        which = which if len(varying) < len(names) else "every coefficient"
+        kind = f"uncorrelated ({at[1:]})" if at else "uncorrelated"
+        kind = kind if covariance == "diagonal" else "correlated"
+        effects = f"{kind} random effects on {which}"
+        if covariance == "intercept" or varying == [INTERCEPT]:
+            effects = "a random intercept"
+        elif len(varying) == 1:
+            effects = f"a random effect on {varying[0]}"
+        text += effects
     if structure.get("truncation"):
-        least = f"{100.0 * structure['truncation']:g} % of the largest variance"
-        text += f"; directions with less than {least} are dropped"
+        least = 100.0 * structure["truncation"]
+        text += f"; directions with less than {least:g} % of the largest variance are dropped"
     if structure.get("pseudo_tasks") and len(varying) > 1:
-        weight = f"weight: {structure['pseudo_tasks']:g} pseudo-tasks"
-        text += f"; random-effect correlations{at} are shrunk towards zero ({weight})"
+        text += (
+            f"; random-effect correlations{at} are shrunk towards zero (weight: "
+            f"{structure['pseudo_tasks']:g} pseudo-tasks)"
+        )
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _describe_estimation(model: FittedModel, learner: Any) -> str:
-    """Describe the method of estimation and, if it is known, the log likelihood of a Gaussian mixed
-    model.
-    """
+def _describe_estimation(model: FittedModel) -> str:
+    """Describe the method of estimation of a Gaussian mixed model, and its log likelihood."""
     how, what = "maximum likelihood", "log likelihood"
-    if learner.reml:
+    if model.learner.reml:
         how, what = "REML", "restricted log likelihood"
-    parts = {
-        "the correlation of the noise": model.correlation is not None,
-        "the effects that all tasks share": model.prior.shared is not None,
-    }
-    given = " and ".join(part for part, is_known in parts.items() if is_known)
-    text = f"Estimated by {how}{f' given {given}' * bool(given)}"
-    assert model.training is not None
-    if (value := model.training.log_likelihood) is None:
-        return f"{text}."
-    shrunk = ""
-    if learner.side_structure_ is not None:
-        shrunk = ", with shrunk effects of side information, so lme4's differs"
-    return f"{text}; the {what} is {value:.6g}{shrunk}."
+    given = ["the correlation of the noise"] * (model.response.correlation is not None)
+    given += ["the effects that all tasks share"] * bool(model.effects)
+    text = f"Estimated by {how}{' given ' * bool(given)}{' and '.join(given)}"
+    if (value := model.training.log_likelihood) is not None:
+        text += f"; the {what} is {value:.6g}"
+        if model.learner.side_structure_ is not None:
+            text += ", in which effects of side information are shrunk, so lme4's differs"
+    return f"{text}."
 
 
-def lme4_formula(model: FittedModel, learner: Any) -> str | None:
+def lme4_formula(model: FittedModel) -> str | None:
     """Return a sentence with the formula, or the random effects in the notation of lme4.
 
     None without a formula for them.
     """
-    structure, encoding = learner.structure_, learner.encoding_
-    covariance, names = structure.get("structure", "full"), model.columns
+    structure, encoding = model.structure, model.learner.encoding_
+    covariance, d = structure.get("structure", "full"), len(model.columns)
     if structure["kind"] != "mixed model" or covariance == "none":
         return None
     if encoding is not None and encoding.formula is not None:
-        return None if learner.varying is not None else f"Formula: {encoding.formula.text}."
-    varying = structure.get("varying", range(len(names)))
-    if covariance == "intercept":
-        varying = [len(names) - 1]
-    left_out = (*model.categories, *model.constant)
-    effects = [names[j] for j in varying if j not in left_out]
-    bar = "||" if covariance == "diagonal" and len(effects) > 1 else "|"
-    sources: dict[str, str] = {}
-    if encoding is not None and bar == "|":  # || does not separate the indicators of a category
-        for column in encoding.features:
-            if set(column.names) <= set(effects):
-                sources |= dict.fromkeys(column.names, column.name)
-    terms = [_quoted(sources.get(name, name)) for name in effects if name != INTERCEPT]
-    terms = list(dict.fromkeys(terms))
-    if len(terms) > MAX_TERMS:
-        terms = [*terms[: MAX_TERMS - 1], "…"]
-    if INTERCEPT not in effects:
-        terms.insert(0, "0")
-    task = learner.columns_in_["task"] or "g"
-    group = ":".join(map(_quoted, as_columns(task)))
-    parts = [f"({' + '.join(terms) or '1'} {bar} {group})"]
-    parts += [f"(1 | {_quoted(names[j])})" for j in model.categories]
-    shrunk = ", with the correlations shrunk" * bool(structure.get("pseudo_tasks"))
-    return f"Random effects in the notation of lme4: {' + '.join(parts)}{shrunk}."
+        return None if model.learner.varying is not None else f"Formula: {encoding.formula.text}."
+    varying = [d - 1] if covariance == "intercept" else structure.get("varying", range(d))
+    effects = model.named(j for j in varying if j in model.shown)
+    is_diagonal = covariance == "diagonal" and len(effects) > 1
+    # || does not separate the indicators of a category.
+    features = [] if encoding is None or is_diagonal else encoding.features
+    merged = {n: each.name for each in features if {*each.names} <= {*effects} for n in each.names}
+    terms = [_quoted(merged.get(name, name)) for name in effects if name != INTERCEPT]
+    terms = ["0"] * (INTERCEPT not in effects) + list(dict.fromkeys(terms))
+    group = ":".join(map(_quoted, as_columns(model.learner.columns_in_["task"] or "g")))
+    text = f"({' + '.join(terms) or '1'} {'||' if is_diagonal else '|'} {group})"
+    text += "".join(f" + (1 | {_quoted(name)})" for name in model.named(model.categories))
+    if structure.get("pseudo_tasks"):
+        text += ", with the correlations shrunk"
+    if is_diagonal and model.scaling.shift.any():
+        text += ", for columns minus their means"
+    if model.categories:
+        text += (
+            ". The variances of the other terms are estimated first, and that of the task given "
+            "them, so they differ slightly from lme4's"
+        )
+    return f"Random effects in the notation of lme4: {text}."
 
 
 def _quoted(name: object) -> str:
@@ -212,76 +261,40 @@ def _quoted(name: object) -> str:
     return text if is_name else f"`{text}`"
 
 
-def describe_selection(compared: Mapping[str, ComparedStructure]) -> str:
-    """Describe the difference between the selected structure, which is the first, and the
-    runner-up.
-    """
-    others = {
-        name: row
-        for name, row in list(compared.items())[1:]
-        if abs(row.difference) > EQUAL_DENSITIES
-    }
-    if not others:
-        return "Selected on held-out tasks; the other kinds of structures predict equally well."
-    name, runner_up = max(others.items(), key=lambda item: item[1].difference)
-    text = f"Selected on held-out tasks among {len(others) + 1} kinds of structures"
-    other = f"the runner-up ({name}; error {format_number(runner_up.error)})"
-    gain = f"{abs(runner_up.difference):.2g} ± {runner_up.std_error:.1g} nats per task"
-    if runner_up.difference <= 0.0:
-        return f"{text}: the log predictive density exceeds that of {other} by {gain}."
-    rule = (
-        "a covariance may not have a higher total error (with plus without support rows) than the "
-        "simplest"
-    )
-    if name.startswith("mixture"):
-        rule = "a mixture has to raise the density by two standard errors without a higher error"
-    elif name.startswith("rank"):
-        rule = "with a low-rank covariance, no error may rise by two standard errors"
-    return (
-        f"{text}. The log predictive density of {other} is higher by {gain}. It is not selected "
-        f"because {rule}."
-    )
-
-
-def _describe_side(model: FittedModel, learner: Any) -> str:
+def describe_side(model: FittedModel) -> str:
     """Describe the use of the side information in one sentence."""
-    structure, names, columns = learner.side_structure_, model.side_columns, model.columns
+    structure = model.learner.side_structure_
     if structure is None:
         if model.prior.shared is not None and model.prior.shared.encoder is not None:
             return "Side information affects shared curves only."
-        if learner.structure_.get("has_gates"):
+        if model.structure.get("has_gates"):
             return "Side information affects the mixing weights only."
         return (
             "Side information is not used: no effect was both supported by the evidence and "
-            "accepted "
-            "on held-out tasks."
+            "accepted on held-out tasks."
         )
-    text = "all coefficients"
-    if model.prior.mixture is not None:
-        effects = np.asarray(model.prior.mixture.side) != 0
-        shifted = [columns[j] for j in np.flatnonzero(effects.any(axis=1))]
-        if not effects[effects.any(axis=1)][:, effects.any(axis=0)].all():
-            text = "some or all coefficients"
-        elif shifted == [INTERCEPT]:
-            text = "the intercept"
-        elif shifted != columns:
-            text = f"coefficients of {list_some(shifted, MAX_NAMED)}"
+    shifted, explains = [], "Side information is used"
+    if model.mixture is not None:
+        shifted = model.named(np.flatnonzero(np.asarray(model.mixture.side).any(axis=1)))
+        share = f"{100.0 * model.r2_of_rows[0]:.0f} % of the variance between tasks"
+        explains = f"Side information explains {share}"
+    text = "the intercept" if shifted == [INTERCEPT] else "coefficients"
     chosen = [
-        (names[j] if j < len(names) else f"s{j}") + " (nonlinear)" * (j in structure["curved"])
+        model.side_columns[j] + " (nonlinear)" * (j in structure["curved"])
         for j in structure["columns"]
     ]
-    return f"Columns of the side information that shift {text}: {list_some(chosen, MAX_NAMED)}."
+    return f"{explains}; columns that shift {text}: {list_some(chosen, MAX_NAMED)}."
 
 
 def describe_prediction(loss: Loss, event: str) -> str:
     """Describe in one sentence what `EmpiricalBayesLearner` predicts with this loss."""
     if isinstance(loss, Pinball):
         return f"Predictions are {100.0 * loss.quantile:g} % quantiles of the target."
-    predicted = dict.fromkeys(
-        ("squared", "poisson", "negative_binomial"), "are means of the target"
-    )
-    predicted |= {
+    predicted = {
+        "squared": "are means of the target",
         "absolute": "are medians of the target",
         "bernoulli": f"are probabilities of {event}",
+        "poisson": "are means of the target",
+        "negative_binomial": "are means of the target",
     }
     return f"Predictions {predicted.get(loss.name, f'minimise the {error_name(loss.name)}')}."

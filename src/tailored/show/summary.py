@@ -1,160 +1,105 @@
-"""`Summary`: the description of a fitted learner as sentences and tables, and its rendering as
-text, HTML and JSON.
-"""
+"""`Summary`: the description of a fitted learner as sentences and tables, and its rendering."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
-
-import numpy as np
 
 from .._utils.progress import one_line, printable
 from .._utils.tables import Table, plural, wrap
 from .._utils.validation import check_choice
-from ..losses import error_name
-from ..paper.representation import RANK_TOLERANCE, Given
-from ..selection.training_summary import TrainingSummary
 from ..tasks.encoding import as_columns
-from ..tasks.episodes import SupportSampling
 from .model import FittedModel
-from .sentences import sentences
+from .sentences import further_sentences, verdict
 from .tables import model_tables
+
+#: Number of rows of the table in a short summary.
+SHORT_ROWS = 8
 
 
 @dataclass(frozen=True)
 class Summary:
     """Summary of a fitted learner.
 
-     ``print(summary)`` shows text, and a notebook shows HTML tables.
+    ``print(summary)`` shows a title, the verdict (what was fitted, how good it is on new tasks, and
+    what matters) and the first table. ``learner.summary(details=True)`` shows all of it, and a
+    notebook shows HTML.
 
     ``tables`` contains, where available: "effects" (fixed effects with standard errors,
     random-effect standard deviations, and the R² of the side information), "ratios" (odds ratios or
     rate ratios with intervals), "correlations", "noise", "levels" (effects of the values of
-    categorical columns with more than 20 values), "components", "component_effects",
-    "side_information", "side_effects", "selection" (the best structure of each kind) and "errors";
-    for learners of the paper, "spectrum" and "errors".  The caption of a table defines its numbers.
+    categorical columns with more than 20 values), "components", "side_information",
+    "side_effects", "selection" (the best structure of each kind) and "errors"; for learners of the
+    paper, "spectrum" and "errors".  The caption of a table defines its numbers.
     """
 
     title: str  # the learner, and the number of tasks, rows and features it was fitted to
-    text: tuple[str, ...]  # sentences about the selected model
+    verdict: tuple[str, ...]  # sentences
     tables: Mapping[str, Table]
+    further: tuple[str, ...] = ()  # sentences that only details show
+    details: bool = True  # whether everything is shown
 
     @property
-    def frames(self) -> dict[str, Any]:
-        """Return all tables with all rows, as data frames if pandas is installed, else as
-        structured arrays.
-        """
-        return {name: table.frame for name, table in self.tables.items()}
+    def text(self) -> tuple[str, ...]:
+        """All sentences."""
+        return (*self.verdict, *self.further)
 
     def to_frame(self, table: str = "effects") -> Any:
-        """Return one of the ``frames``."""
+        """Return all rows of a table, as a data frame if pandas is installed, else as a structured
+        array.
+        """
         return self.tables[check_choice("table", table, self.tables)].frame
 
     @property
-    def printed_tables(self) -> list[Table]:
-        """Return the tables that are part of the printed summary."""
-        return [table for table in self.tables.values() if table.n_printed]
-
-    @property
-    def html_text(self) -> str:
-        """Return the sentences as an HTML list."""
-        return f"<ul>{''.join(f'<li>{escape(sentence)}</li>' for sentence in self.text)}</ul>"
+    def _shown(self) -> tuple[tuple[str, ...], list[Table]]:
+        """The sentences and tables that are shown."""
+        tables = [table for table in self.tables.values() if table.n_printed]
+        if self.details:
+            return self.text, tables
+        short = [replace(table, title="", caption="", n_printed=SHORT_ROWS) for table in tables[:1]]
+        return (
+            *self.verdict,
+            "All tables: summary(details=True), or --details in the shell.",
+        ), short
 
     def __str__(self) -> str:
-        text = "\n".join(line for sentence in self.text for line in wrap(sentence, "  "))
-        parts = ["\n".join(wrap(self.title)), text, *map(str, self.printed_tables)]
+        sentences, tables = self._shown
+        text = "\n".join(line for sentence in sentences for line in wrap(sentence, "  "))
+        parts = ["\n".join(wrap(self.title)), text, *map(str, tables)]
         return printable("\n\n".join(part for part in parts if part))
 
     __repr__ = __str__
 
+    @property
+    def html(self) -> str:
+        """The sentences and tables that are shown, without the title."""
+        sentences, tables = self._shown
+        items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+        return f"<ul>{items}</ul>{''.join(table.html for table in tables)}"
+
     def _repr_html_(self) -> str:
-        tables = "".join(table.html for table in self.printed_tables)
-        return printable(f"<div><h3>{escape(self.title)}</h3>{self.html_text}{tables}</div>")
+        return printable(f"<div><h3>{escape(self.title)}</h3>{self.html}</div>")
 
 
-def summarise(learner: Any, name: str, event: str, sampling: SupportSampling) -> Summary:
-    """Summarise a fitted learner with all available tables.
+def summarise(learner: Any, name: str, event: str, *, details: bool = False) -> Summary:
+    """Summarise a fitted `EmpiricalBayesLearner`.
 
-    ``name`` is that of the learner, and ``event`` is what a binary target of 1 stands for.  The
-    support rows of the tasks held out in `fit` were drawn by ``sampling``.
+    ``name`` is that of the learner, and ``event`` is what a binary target of 1 stands for.
     """
-    model = FittedModel.of(learner)
-    title = one_line(f"{name}: {_data(learner, model.training)}")
-    return Summary(
-        title, tuple(sentences(model, learner, event)), model_tables(model, learner, sampling)
-    )
+    model, roles = FittedModel(learner), learner.columns_in_
+    task = f" ({':'.join(as_columns(roles['task']))})" if roles["task"] else ""
+    target = f" of {roles['target']}" if roles["target"] else ""
+    counts = f"{plural(model.training.n_tasks, 'task')}{task}, "
+    counts += f"{plural(model.training.n_rows, 'row')}{target}, "
+    title = one_line(f"{name}: {counts}{plural(learner.n_features_in_, 'feature')}")
+    sentences, further = tuple(verdict(model, event)), tuple(further_sentences(model))
+    return Summary(title, sentences, model_tables(model), further, details)
 
 
-def _data(learner: Any, training: TrainingSummary | None) -> str:
-    """Count the tasks, rows and features that a learner was fitted to."""
-    columns, parts = learner.columns_in_, []
-    if training is not None:
-        parts = [plural(training.n_tasks, "task"), plural(training.n_rows, "row")]
-        parts[0] += (
-            f" ({':'.join(as_columns(columns['task']))})" if columns["task"] is not None else ""
-        )
-        parts[1] += f" of {columns['target']}" if columns["target"] is not None else ""
-    return ", ".join([*parts, plural(learner.n_features_in_, "feature")])
-
-
-def summarise_paper_learner(learner: Any) -> Summary:
-    """Summarise a learner of the paper: the selected step, rank and spectrum of τ, and errors on
-    held-out tasks.
-    """
-    conditioning, tables = learner.prior_.conditioning, dict[str, Table]()
-    if isinstance(conditioning, Given):
-        sentences = ["τ(s) is the function that the user passed."]
-    else:
-        sentences = [_describe_steps(learner)] if hasattr(learner, "step_size_") else []
-        mean = np.array(conditioning.C)
-        if conditioning.n_side:
-            mean = conditioning.mean(getattr(learner, "feature_moment_", np.zeros((0, 0))))
-        values = np.linalg.eigvalsh(mean)[::-1]
-        n, total = len(values), float(np.trace(mean)) or 1.0
-        rank = int(np.count_nonzero(values > n * RANK_TOLERANCE * max(values[0], 0.0)))
-        if conditioning.depends_on_task:
-            share = 100.0 * (1.0 - float(np.trace(conditioning.C)) / total)
-            sentences.append(
-                f"τ(s) depends on φ(s) with k = {conditioning.n_side}; {share:.0f} % of its mean "
-                "trace "
-                f"is due to H. The mean of τ over the training tasks has rank {rank} in {n} "
-                "dimensions."
-            )
-        else:
-            sentences.append(f"τ is the same for every task, with rank {rank} in {n} dimensions.")
-        columns = {
-            "direction": [str(j + 1) for j in range(n)],
-            "eigenvalue": values.tolist(),
-            "share of trace": (values / total).tolist(),
-        }
-        caption = "eigenvalue: of the mean of τ over the training tasks, in decreasing order."
-        tables["spectrum"] = Table("Spectrum of τ", columns, caption, ["share of trace"])
-    if errors := getattr(learner, "held_out_errors_", {}):
-        caption = (
-            f"error: mean {error_name(learner.loss_.name)} on query rows, over the tasks held "
-            "out in "
-            "fit, on which the step was selected. independent: θ = C₀; unconditional: H = 0, "
-            "with its "
-            "best step."
-        )
-        table = {"method": list(errors), "error": list(errors.values())}
-        tables["errors"] = Table("Error on held-out tasks", table, caption)
-    title = f"{type(learner).__name__}: {plural(learner.n_features_in_, 'feature')}"
-    return Summary(title, tuple(sentences), tables)
-
-
-def _describe_steps(learner: Any) -> str:
-    """Describe the step sizes of Algorithm 1 in one sentence."""
-    steps = learner.step_size_
-    n_tried = len({(row["step_C"], row["step_H"]) for row in learner.search_results_})
-    text = f"Algorithm 1 with step size {steps.C:.4g} for C"
-    if learner.conditioning_.n_side:
-        text += f" and {steps.H:.4g} for H"
-    if n_tried:
-        text += f", selected among {n_tried} on held-out tasks"
-    if learner.scale_ != 1.0:
-        text += f"; τ is multiplied by {learner.scale_:g}, selected with the step"
-    return f"{text}."
+def summaries_of(learner: Any, *, details: bool = False) -> list[Summary]:
+    """Return the summary of a learner, or one for each class."""
+    if hasattr(learner, "summaries"):
+        return list(learner.summaries(details=details).values())
+    return [learner.summary(details=details)]

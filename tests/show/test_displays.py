@@ -1,7 +1,6 @@
 """Displays: their arrays compared with NumPy and the learner, and the figures drawn from them."""
 
 import builtins
-from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,13 +10,11 @@ from tailored import (
     EffectsDisplay,
     EmpiricalBayesLearner,
     PriorPathDisplay,
-    RowsDisplay,
     ShrinkageDisplay,
     TaskFitDisplay,
     TaskSet,
 )
-from tailored.evaluation import Evaluation
-from tailored.show.task_displays import own_fits
+from tailored.show.displays import own_fits
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -26,7 +23,7 @@ CALLS = {
     EffectsDisplay: {},
     ShrinkageDisplay: {},
     TaskFitDisplay: {},
-    PriorPathDisplay: {"column": 0},
+    PriorPathDisplay: {"column": "s0"},
 }
 
 
@@ -56,7 +53,23 @@ def test_missing_matplotlib_is_an_error(schools, monkeypatch):
         EffectsDisplay.from_estimator(*schools)
 
 
-# ---------------------------------------------------------------- effects
+def test_columns_and_tasks_that_do_not_exist(schools):
+    learner, tasks = schools
+    columns = "column must be one of 'x0', 'x1', '.intercept.'; got 'age'"
+    for display, set_, options, message in [
+        (EffectsDisplay, tasks, {"column": "age"}, columns),
+        (TaskFitDisplay, tasks, {"task": "nobody"}, "there is no task 'nobody' in this set"),
+        (ShrinkageDisplay, tasks, {"columns": ["x0", "zz"]}, "columns must be one of 'x0'"),
+        (PriorPathDisplay, tasks, {"column": "age"}, "column must be one of 's0', 's1'"),
+        (PriorPathDisplay, tasks, {"column": "s0", "coefficient": "age"}, "coefficient must be"),
+        (PriorPathDisplay, tasks.replace(side_info=None), {"column": "s0"}, "no side information"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            display.from_estimator(learner, set_, **options)
+
+
+def drawn_markers(ax):
+    return np.concatenate([line.get_xdata() for line in ax.lines if line.get_marker() == "o"])
 
 
 def test_effects_are_those_of_the_learner(schools):
@@ -69,10 +82,7 @@ def test_effects_are_those_of_the_learner(schools):
     np.testing.assert_array_equal(found.effects, mine["effect"])
     common = learner.summary().tables["effects"].columns["fixed effect"][0]
     assert found.fixed_effect == pytest.approx(common)
-    # Sorted, and filled if the interval excludes the fixed effect.
-    filled = next(line for line in found.ax_.lines if line.get_label() == "interval excludes it")
-    apart = (found.lower > common) | (found.upper < common)
-    np.testing.assert_allclose(filled.get_xdata(), np.sort(found.effects[apart]))
+    np.testing.assert_allclose(drawn_markers(found.ax_), np.sort(found.effects))
 
 
 def test_differences_to_prior_means_that_depend_on_side_information():
@@ -83,13 +93,9 @@ def test_differences_to_prior_means_that_depend_on_side_information():
     learner = EmpiricalBayesLearner().fit(tasks)
     found = EffectsDisplay.from_estimator(learner, tasks, "(intercept)")
     assert np.ptp(found.prior) == pytest.approx(6.0, abs=1.0)
-    drawn = np.concatenate(
-        [line.get_xdata() for line in found.ax_.lines if line.get_marker() == "o"]
-    )
-    order = np.argsort(found.effects - found.prior)
-    np.testing.assert_allclose(
-        np.sort(drawn)[[0, -1]], (found.effects - found.prior)[order[[0, -1]]]
-    )
+    differences = found.effects - found.prior
+    ends = drawn_markers(found.ax_)[[0, -1]]
+    np.testing.assert_allclose(ends, [differences.min(), differences.max()])
     assert "minus prior mean" in found.ax_.get_xlabel()
 
 
@@ -97,47 +103,27 @@ def test_at_most_45_tasks_are_drawn_with_their_names(schools):
     learner, tasks = schools
     few = EffectsDisplay.from_estimator(learner, tasks[:5])
     assert len(few.ax_.get_yticklabels()) == 5
-    many = EffectsDisplay.from_estimator(learner, TaskSet.concat([tasks] * 9, relabel=True))
+    many = EffectsDisplay.from_estimator(learner, TaskSet.concat([tasks] * 9, relabel=True), "x0")
     names = [label.get_text() for label in many.ax_.get_yticklabels()]
     assert len(names) == 45
-    ends = many.effects.argmin(), many.effects.argmax()
-    assert [many.effects[int(name)] for name in (names[0], names[-1])] == [
-        many.effects[end] for end in ends
-    ]
+    shown = [many.effects[int(name)] for name in (names[0], names[-1])]
+    assert shown == [many.effects.min(), many.effects.max()]
     assert many.ax_.get_ylabel() == "45 of 540 tasks, from the lowest to the highest"
     long = tasks[:2].replace(labels=np.array(["a" * 90, "b" * 90]))
     labels = EffectsDisplay.from_estimator(learner, long).ax_.get_yticklabels()
     assert max(len(label.get_text()) for label in labels) <= 22
 
 
-def test_columns_and_tasks_that_do_not_exist(schools):
-    columns = r"column: there is no column 'age'. The columns are 'x0', 'x1', '\(intercept\)'."
-    with pytest.raises(ValueError, match=columns):
-        EffectsDisplay.from_estimator(*schools, "age")
-    with pytest.raises(ValueError, match="labels: there is no task 'nobody' in this set"):
-        TaskFitDisplay.from_estimator(*schools, "nobody")
-
-
 def test_own_fits_are_least_squares(schools):
+    """NaN for a constant column, which is collinear with the intercept, and for one row and two coefficients."""
     _, tasks = schools
-    found = own_fits(tasks, True)
-    for t in (0, 7):
-        X = np.column_stack([tasks[t].X, np.ones(len(tasks[t].y))])
-        np.testing.assert_allclose(
-            found[t], np.linalg.lstsq(X, tasks[t].y, rcond=None)[0], rtol=1e-8
-        )
-
-
-def test_own_fits_are_nan_for_unidentified_coefficients():
-    """A constant column is collinear with the intercept; one row does not identify two coefficients."""
+    X = np.column_stack([tasks[7].X, np.ones(len(tasks[7].y))])
+    expected = np.linalg.lstsq(X, tasks[7].y, rcond=None)[0]
+    np.testing.assert_allclose(own_fits(tasks, True)[7], expected, rtol=1e-8)
     x = np.array([0.0, 1.0, 2.0, 4.0])
-    y = 3.0 * x + 1.0
-    tasks = TaskSet(
-        np.append(1e-6 * x, [1.0, 1.0, 5.0])[:, None],
-        np.append(y, [1.0, 2.0, 3.0]),
-        [0] * 4 + [1, 1, 2],
-    )
-    found = own_fits(tasks, True)
+    rows = np.append(1e-6 * x, [1.0, 1.0, 5.0])[:, None]
+    targets = np.append(3.0 * x + 1.0, [1.0, 2.0, 3.0])
+    found = own_fits(TaskSet(rows, targets, [0] * 4 + [1, 1, 2]), True)
     np.testing.assert_allclose(found[0], [3e6, 1.0])
     assert np.isnan(found[1:]).all()
 
@@ -149,33 +135,37 @@ def test_shrinkage_from_own_to_tailored_fits(schools):
     np.testing.assert_array_equal(found.tailored[:, 0], frame[frame["column"] == "x0"]["effect"])
     # Shrinkage reduces the spread of the coefficients.
     assert (found.tailored.std(axis=0) < found.own.std(axis=0)).all()
-    with pytest.raises(ValueError, match="columns: there is no column 'zz'"):
-        ShrinkageDisplay.from_estimator(learner, tasks, "zz")
-    with pytest.raises(ValueError, match="columns: expected two columns, got 3"):
-        ShrinkageDisplay.from_estimator(learner, tasks, [0, 1, 2])
-
-
-# ---------------------------------------------------------------- one task
+    line = found.ax_.lines[3]
+    np.testing.assert_array_equal(line.get_xdata(), [found.own[3, 0], found.tailored[3, 0]])
 
 
 def test_task_fit(schools):
     learner, tasks = schools
     found = TaskFitDisplay.from_estimator(learner, tasks, "school 3", "x0", coverage=0.8)
-    task = tasks[3]
-    model = learner.adapt(task.X, task.y, side_info=tasks.side_info[3])
+    task, side = tasks[3], tasks.side_info[3]
+    model = learner.adapt(task.X, task.y, side_info=side)
     at = np.column_stack([found.grid, np.full(len(found.grid), task.X[:, 1].mean())])
     np.testing.assert_allclose(found.prediction, model.predict(at))
-    np.testing.assert_allclose(
-        np.stack([found.lower, found.upper], axis=1), model.predict_interval(at, 0.8)
-    )
-    np.testing.assert_allclose(found.prior, learner.adapt(side_info=tasks.side_info[3]).predict(at))
+    bounds = np.stack([found.lower, found.upper], axis=1)
+    np.testing.assert_allclose(bounds, model.predict_interval(at, 0.8))
+    np.testing.assert_allclose(found.prior, learner.adapt(side_info=side).predict(at))
     # The contribution of the other column is subtracted.
-    np.testing.assert_allclose(
-        found.y, task.y - model.coef_[1] * (task.X[:, 1] - task.X[:, 1].mean())
-    )
+    other = model.coef_[1] * (task.X[:, 1] - task.X[:, 1].mean())
+    np.testing.assert_allclose(found.y, task.y - other)
     assert "school 3" in found.ax_.get_title()
     few = TaskFitDisplay.from_estimator(learner, tasks, "school 3", "x1")
     np.testing.assert_array_equal(few.grid, [0.0, 1.0])
+
+
+def test_a_task_fit_is_drawn_over_a_numeric_column():
+    """The effect of a 0/1 column is larger and varies more, but a line over two values shows little."""
+    rng = np.random.default_rng(1)
+    sex, small, x = rng.integers(0, 2, 360), rng.normal(size=360), rng.uniform(0, 10, 360)
+    task = np.repeat(np.arange(40), 9)
+    y = x + 5.0 * rng.normal(size=40)[task] * sex + rng.normal(size=40)[task]
+    tasks = TaskSet(np.column_stack([sex, small, x]), y + rng.normal(size=360), task)
+    found = TaskFitDisplay.from_estimator(EmpiricalBayesLearner(varying=[0]).fit(tasks), tasks)
+    assert found.column == "x2"
 
 
 def test_task_fit_of_rates():
@@ -188,50 +178,19 @@ def test_task_fit_of_rates():
     )
     learner = EmpiricalBayesLearner(loss="poisson", varying=[]).fit(tasks)
     found = TaskFitDisplay.from_estimator(learner, tasks, 3)
-    width = (
-        2 * 1.645 * np.sqrt(found.prediction / exposure[18:24].mean())
-    )  # of Poisson counts alone
+    np.testing.assert_allclose(found.y, tasks.y[18:24] / exposure[18:24])
+    poisson = 2 * 1.645 * np.sqrt(found.prediction / exposure[18:24].mean())
     assert (found.lower < found.prediction).all()
     assert (found.prediction < found.upper).all()
-    ratio = (found.upper - found.lower) / width
+    ratio = (found.upper - found.lower) / poisson
     assert ((ratio > 0.9) & (ratio < 1.6)).all()
-
-
-# ---------------------------------------------------------------- error and coverage by rows
-
-
-def test_rows_from_an_evaluation():
-    """Errors are those of the evaluation; a baseline far above the others does not set the axis."""
-    errors = np.stack(
-        [np.full((2, 6), 1.0), np.full((2, 6), 1.2), np.array([[50.0] * 6, [2.0] * 6])]
-    )
-    inside = np.tile([[1.0, 1.0, 1.0, 0.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0, 0.5, 0.6]], (3, 1, 1))
-    scores = {"absolute error": errors, "covered": inside}
-    methods = ("tailored", "mixed model", "ridge per task")
-    evaluation = Evaluation(methods, (0, 5), np.arange(6), scores, None, 0.9)
-    found = RowsDisplay.from_evaluation(evaluation)
-    error_axes, coverage_axes = found.ax_
-    (ridge,) = (line for line in error_axes.lines if line.get_label() == "ridge per task")
-    np.testing.assert_array_equal(ridge.get_ydata(), [50.0, 2.0])
-    np.testing.assert_allclose(coverage_axes.lines[0].get_ydata(), 100 * inside[0].mean(axis=1))
-    assert error_axes.get_ylim()[1] < 5.0
-    assert coverage_axes.get_ylim() == (0.0, 102.0)
-    (bars,) = coverage_axes.containers[0].lines[2]
-    half = 200 * inside[0].std(axis=1, ddof=1) / np.sqrt(6)
-    lengths = [np.ptp(each[:, 1]) for each in bars.get_segments()]
-    np.testing.assert_allclose(lengths, 2 * half)
-    unknown = {**scores, "covered": np.full((3, 2, 6), np.nan)}
-    without = RowsDisplay.from_evaluation(replace(evaluation, scores=unknown))
-    assert len(without.figure_.axes) == 1
-
-
-# ---------------------------------------------------------------- the prior
 
 
 def test_path_of_a_coefficient_along_side_information(schools):
     learner, tasks = schools
     found = PriorPathDisplay.from_estimator(learner, tasks, "s0")
-    at = np.column_stack([found.grid, np.full(61, np.median(tasks.side_info[:, 1].astype(float)))])
+    median = np.median(tasks.side_info[:, 1].astype(float))
+    at = np.column_stack([found.grid, np.full(len(found.grid), median)])
     weights, errors = learner.coefficients(at, return_std=True)
     # The side information shifts the intercept by 1.5 per unit.
     assert found.coefficient == "(intercept)"
@@ -241,14 +200,8 @@ def test_path_of_a_coefficient_along_side_information(schools):
     (band,) = found.ax_.collections
     top = band.get_paths()[0].vertices[:, 1].max()
     assert top == pytest.approx((found.values + 1.96 * found.errors).max(), rel=1e-3)
-    slope = PriorPathDisplay.from_estimator(learner, tasks, 0, coefficient="x1")
+    slope = PriorPathDisplay.from_estimator(learner, tasks, "s0", coefficient="x1")
     np.testing.assert_allclose(slope.values, weights[:, 1])
-    fixed = PriorPathDisplay.from_estimator(learner, tasks, 1)
-    assert "does not depend on s1" in fixed.ax_.get_title()
-    with pytest.raises(ValueError, match="coefficient: there is no column 'age'"):
-        PriorPathDisplay.from_estimator(learner, tasks, 0, coefficient="age")
-    with pytest.raises(ValueError, match="tasks: these tasks have no side information"):
-        PriorPathDisplay.from_estimator(learner, tasks.replace(side_info=None), 0)
 
 
 @pytest.mark.parametrize("names", [["a", "b", "rare"], ["1", "2", "3"]])
@@ -259,7 +212,7 @@ def test_path_along_categories(names):
     y = (1.0 + 2.0 * (kinds == names[1]))[task] * X[:, 0] + 0.3 * rng.normal(size=480)
     tasks = TaskSet(X, y, task, side_info=kinds[task, None])
     learner = EmpiricalBayesLearner().fit(tasks)
-    found = PriorPathDisplay.from_estimator(learner, tasks, 0)
+    found = PriorPathDisplay.from_estimator(learner, tasks, "s0")
     assert found.grid.tolist() == names
     assert [tick.get_text() for tick in found.ax_.get_xticklabels()] == names
     np.testing.assert_allclose(found.values[:2], [1.0, 3.0], atol=0.15)

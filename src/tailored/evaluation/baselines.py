@@ -1,7 +1,7 @@
 """Baselines: scikit-learn's estimators that one would try first, in a table of names.
 
-`BASELINES` has those for numbers, classes and counts.  `tailored.evaluation.evaluate` compares a
-learner with them.
+`BASELINES` has those for numbers, classes and counts.  `tailored.evaluate` compares a learner with
+them.
 """
 
 from __future__ import annotations
@@ -10,19 +10,17 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.base import BaseEstimator, RegressorMixin, clone, is_classifier
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
+from sklearn.linear_model import LogisticRegression, PoissonRegressor
 from sklearn.model_selection import GroupKFold, cross_val_predict
 from sklearn.preprocessing import StandardScaler
 
-from .learners.empirical_bayes import EmpiricalBayesLearner
-from .tasks.features import SideVector
-from .tasks.rows import Array, dense, segment_sums
-from .tasks.task_set import TaskSet
-
-__all__ = ["BASELINES"]
+from ..learners.empirical_bayes import EmpiricalBayesLearner
+from ..tasks.features import SideVector
+from ..tasks.rows import Array, dense, segment_sums
+from ..tasks.task_set import TaskSet
 
 
 class Baseline(BaseEstimator):
@@ -66,13 +64,13 @@ class Baseline(BaseEstimator):
         """Fit to training tasks."""
         # Sums and folds depend on the order of the tasks, so use an order that depends on the
         # labels alone.
-        tasks = tasks.with_indicators().in_label_order()
-        self.encoder_ = None
-        if tasks.side_info is not None and not self.per_task:
-            self.encoder_ = SideVector().fit(tasks)
-        columns = self._columns(tasks)
-        self.scaler_ = StandardScaler().fit(columns)
-        y, weights = _targets(tasks)
+        tasks = tasks[tasks.sizes > 0].with_indicators().in_label_order()
+        reads_side = tasks.side_info is not None and not self.per_task
+        self.encoder_ = SideVector().fit(tasks) if reads_side else None
+        self.mean_, self.scale_ = np.zeros(1), np.ones(1)
+        X, y, weights = self._rows(tasks)
+        scaler = StandardScaler().fit(X)
+        self.mean_, self.scale_, X = scaler.mean_, scaler.scale_, scaler.transform(X)
         self.targets_, self.weights_ = np.array([np.average(y, weights=weights)]), np.ones(1)
         if is_classifier(self.estimator):
             names = () if tasks.encoding is None else tasks.encoding.classes
@@ -80,102 +78,101 @@ class Baseline(BaseEstimator):
             # Half an observation more of each class, so that no frequency is 0.
             counts = weights @ (y[:, None] == self.targets_) + 0.5
             self.weights_ = counts / counts.sum()
-        self.estimator_ = self.estimator
+        self.estimator_ = clone(self.estimator)
         if len(self.alphas):
             support, query = tasks[:100].support_query(0.5, random_state=0)
             errors = []
             for alpha in self.alphas:
-                self.estimator_ = clone(self.estimator).set_params(alpha=alpha)
+                self.estimator_.set_params(alpha=alpha)
                 errors.append(np.mean((self.predict_rows(support, query) - query.y) ** 2))
-            best = self.alphas[int(np.argmin(errors))]
-            self.estimator_ = clone(self.estimator).set_params(alpha=best)
-        if self.offset:
-            self._estimate_variances(tasks)
+            self.estimator_.set_params(alpha=self.alphas[int(np.argmin(errors))])
+        self.within_, self.between_ = 1.0, 0.0
+        if self.offset and len(tasks) > 1 and tasks.sizes.max() > 1:
+            self._estimate_variances(tasks, X, y, weights)
         if not self.per_task:
-            self.estimator_ = self._fitted(columns, y, weights)
+            self._fit_rows(X, y, weights)
         return self
 
-    def _estimate_variances(self, tasks: TaskSet) -> None:
+    def _estimate_variances(self, tasks: TaskSet, X: Array, y: Array, weights: Array) -> None:
         """Estimate the variances of residuals between and within tasks, by the moments of one-way
         analysis of variance.
         """
-        self.within_, self.between_ = 1.0, 0.0
-        if len(tasks) < 2 or tasks.sizes.max() < 2:
-            return
-        X, folds = self.scaler_.transform(self._columns(tasks)), GroupKFold(min(5, len(tasks)))
-        y, weights = _targets(tasks)
-        fitted = cross_val_predict(
-            self.estimator,
-            X,
-            y,
-            groups=tasks.task_of_row,
-            cv=folds,
-            params={"sample_weight": weights},
-        )
-        residuals = y - fitted
+        options: Any = {"groups": tasks.task_of_row, "cv": GroupKFold(min(5, len(tasks)))}
+        options["params"] = {"sample_weight": weights}
+        residuals = y - cross_val_predict(self.estimator, X, y, **options)
         sizes = segment_sums(weights, tasks.offsets)
-        known = sizes > 0
-        means = segment_sums(weights * residuals, tasks.offsets) / np.where(known, sizes, 1.0)
+        means = segment_sums(weights * residuals, tasks.offsets) / sizes
         deviations = residuals - means[tasks.task_of_row]
-        self.within_ = float(weights @ deviations**2 / (weights.sum() - known.sum()))
-        noise_of_means = self.within_ * np.mean(1.0 / sizes[known])
-        self.between_ = max(float(means[known].var() - noise_of_means), 0.0)
+        self.within_ = float(weights @ deviations**2 / (weights.sum() - len(tasks)))
+        self.between_ = max(float(means.var() - self.within_ * np.mean(1.0 / sizes)), 0.0)
 
     def predict_rows(self, support: TaskSet, query: TaskSet) -> Array:
         """Predict the rows of ``query`` given the rows of ``support``, which has the same tasks in
         the same order.
         """
         support, query = support.with_indicators(), query.with_indicators()
-        y, weights = _targets(support)
+        (X, y, weights), new = self._rows(support), self._rows(query)[0]
         if self.per_task:
-            X, new = self._columns(support), self._columns(query)
             parts = []
-            for start, stop, *rows in zip(
-                support.offsets, support.offsets[1:], query.offsets, query.offsets[1:], strict=False
-            ):
-                own = slice(start, stop)
-                model = self._fitted(X[own], y[own], weights[own])
-                parts.append(self._means(model, new[slice(*rows)]))
+            for t in range(len(support)):
+                own = slice(*support.offsets[t : t + 2])
+                self._fit_rows(X[own], y[own], weights[own])
+                parts.append(self._means(new[slice(*query.offsets[t : t + 2])]))
             predicted = np.concatenate(parts)
         else:
-            predicted = self._means(self.estimator_, self._columns(query))
-        if self.offset:
-            residuals = y - self._means(self.estimator_, self._columns(support))
-            sums = segment_sums(weights * residuals, support.offsets)
+            predicted = self._means(new)
+        if self.offset and len(X):
+            sums = segment_sums(weights * (y - self._means(X)), support.offsets)
             sizes = segment_sums(weights, support.offsets)
             offsets = self.between_ * sums / (self.between_ * sizes + self.within_ + 1e-300)
             predicted = predicted + np.repeat(offsets, query.sizes)
         return predicted if query.exposure is None else predicted * query.exposure
 
-    def _columns(self, tasks: TaskSet) -> Array:
-        """Return the features and, if they are used, the side information of each row."""
+    def _rows(self, tasks: TaskSet) -> tuple[Array, Array, Array]:
+        """Return the standardised features and side information of each row, the target (a rate if
+        there are exposures), and the weight.
+        """
         X = dense(tasks.X) if tasks.n_features else np.zeros((len(tasks.y), 1))
-        if self.encoder_ is None:
-            return X
-        return np.hstack([X, np.repeat(self.encoder_.transform(tasks), tasks.sizes, axis=0)])
+        if self.encoder_ is not None:
+            side = self.encoder_.transform(tasks)
+            X = np.hstack([X, np.repeat(side, tasks.sizes, axis=0)])
+        exposure = 1.0 if tasks.exposure is None else tasks.exposure
+        weights = np.ones(len(tasks.y)) if tasks.row_weights is None else tasks.row_weights
+        return (X - self.mean_) / self.scale_, tasks.y / exposure, weights * exposure
 
-    def _fitted(self, columns: Array, y: Array, weights: Array) -> Any:
-        """Return the estimator fitted to rows and to the mean of all training rows."""
-        X = self.scaler_.transform(columns) if len(columns) else columns
+    def _fit_rows(self, X: Array, y: Array, weights: Array) -> None:
+        """Fit the estimator to rows and to the mean of all training rows."""
         X = np.vstack([X, np.zeros((len(self.targets_), X.shape[1]))])
-        return clone(self.estimator_).fit(
-            X, np.append(y, self.targets_), np.append(weights, self.weights_)
+        y, weights = np.append(y, self.targets_), np.append(weights, self.weights_)
+        self.estimator_.fit(X, y, sample_weight=weights)
+
+    def _means(self, X: Array) -> Array:
+        """Return predicted means, or probabilities of the classes."""
+        is_class = is_classifier(self.estimator_)
+        return np.asarray(
+            self.estimator_.predict_proba(X) if is_class else self.estimator_.predict(X)
         )
 
-    def _means(self, model: Any, columns: Array) -> Array:
-        """Return predicted means, or probabilities of the classes."""
-        if not len(columns):
-            return np.zeros((0, len(self.targets_)) if is_classifier(model) else 0)
-        X = self.scaler_.transform(columns)
-        return np.asarray(model.predict_proba(X) if is_classifier(model) else model.predict(X))
 
+class FastRidge(RegressorMixin, BaseEstimator):
+    """Ridge regression without scikit-learn's checks, which take longer than a fit to a few rows."""
 
-def _targets(tasks: TaskSet) -> tuple[Array, Array]:
-    """Return targets, or rates if there are exposures, and the weights of the rows."""
-    weights = np.ones(len(tasks.y)) if tasks.row_weights is None else tasks.row_weights
-    if tasks.exposure is None:
-        return tasks.y, weights
-    return tasks.y / tasks.exposure, weights * tasks.exposure
+    def __init__(self, alpha: float = 1.0) -> None:
+        self.alpha = alpha
+
+    def fit(self, X: Array, y: Array, sample_weight: Array) -> Self:
+        roots = np.sqrt(sample_weight)
+        self.centre_, self.mean_ = (np.average(each, 0, sample_weight) for each in (X, y))
+        Z, r = roots[:, None] * (X - self.centre_), roots * (y - self.mean_)
+        # The smaller one of two equal forms.
+        if len(Z) < Z.shape[1]:
+            self.coef_ = Z.T @ np.linalg.solve(Z @ Z.T + self.alpha * np.eye(len(Z)), r)
+        else:
+            self.coef_ = np.linalg.solve(Z.T @ Z + self.alpha * np.eye(Z.shape[1]), Z.T @ r)
+        return self
+
+    def predict(self, X: Array) -> Array:
+        return np.asarray((X - self.centre_) @ self.coef_ + self.mean_)
 
 
 _LOGISTIC = LogisticRegression(max_iter=1000)
@@ -185,8 +182,8 @@ _PENALTIES = (0.1, 1.0, 10.0, 100.0, 1000.0)
 BASELINES: dict[str, dict[str, Any]] = {
     "numbers": {
         "task mean": Baseline(DummyRegressor(), per_task=True),
-        "ridge per task": Baseline(Ridge(), per_task=True, alphas=_PENALTIES),
-        "pooled ridge": Baseline(Ridge(), offset=True),
+        "ridge per task": Baseline(FastRidge(), per_task=True, alphas=_PENALTIES),
+        "pooled ridge": Baseline(FastRidge(), offset=True),
         "pooled boosting": Baseline(HistGradientBoostingRegressor(random_state=0), offset=True),
         "mixed model": EmpiricalBayesLearner(covariance="full"),
     },
