@@ -318,11 +318,11 @@ class EmpiricalBayesLearner(MetaLearner):
             has_exposure=tasks.exposure is not None,
             feature_range=self._feature_range(tasks.X),
         )
-        best, effects = learned.selection.best, learned.selection.side
+        best, effects = learned.best, learned.side
         self.structure_, self.n_components_ = best.structure.describe(), best.structure.n_components
-        self.scale_, self.validation_error_ = best.scale, best.error
+        self.scale_, self.validation_error_ = best.structure.scale, best.error
         self.side_structure_ = None if effects is None else effects.describe()
-        self.search_results_ = [each.result for each in learned.selection.candidates]
+        self.search_results_ = [each.result for each in learned.candidates]
         self.training_summary_ = learned.training_summary
         self.n_iter_ = 1
 

@@ -4,8 +4,9 @@ without the rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import entr
@@ -14,10 +15,16 @@ from .._utils.records import Record
 from ..gaussian.errors import MeanCovariance, as_one, mean_covariance
 from ..gaussian.mixture import Mixture, log_gates
 from ..gaussian.side import evidence_of_columns
-from ..gaussian.structures import LowRank, MixedModel, Structure, StructureFitter
 from ..tasks.rows import Array
 from .data import LARGEST_WORK, MANY_TASKS, TrainingData
-from .search import Candidate, Selection
+from .folds import Training
+from .loop import Candidate, State, held_out
+from .rule import significant
+from .steps.covariance import ridge_structures
+from .structures import MixedModel
+
+#: Minimum number of held-out tasks for a warning about baselines.
+LEAST_COMPARED = 10
 
 #: Names of the fitted learner and of the baselines in tables of errors.
 OWN, TASK_MEAN, RIDGE, MIXED_MODEL, POOLED = (
@@ -81,31 +88,43 @@ class TrainingSummary(Record):
     #: The best structure of each kind by name, the selected one first.
     compared: dict[str, ComparedStructure] = field(default_factory=dict)
 
-
-def basic_summary(data: TrainingData, selection: Selection) -> TrainingSummary:
-    """Return a summary with the numbers of tasks and rows and, for several tasks, the errors of the
-    prior and the task mean.
-    """
-    by_method = {OWN: selection.best.errors, TASK_MEAN: selection.task_mean_errors}
-    by_method = by_method if len(data) > 1 else {}
-    return TrainingSummary(len(data), len(data.tasks.y), data.settings.loss.name, by_method)
+    def with_effects(self, mean_errors: Array) -> Self:
+        """Return the summary of a model of residuals, given what errors of shared effects add to
+        the covariance of b.
+        """
+        mean, *by_component = (
+            None if each is None else each.plus(mean_errors)
+            for each in (self.mean, *self.mean_by_component)
+        )
+        # Task means and ridge regressions of the residuals are not the baselines that a user
+        # expects.
+        shown = OWN, POOLED, MIXED_MODEL
+        errors = {name: errors for name, errors in self.errors.items() if name in shown}
+        return replace(self, errors=errors, mean=mean, mean_by_component=by_component)
 
 
 def training_summary(
-    data: TrainingData,
-    selection: Selection,
-    fitter: StructureFitter,
-    model: Mixture,
+    state: State,
+    candidates: Sequence[Candidate],
+    training: Training,
+    model: Any,
     counts: tuple[int, int],
 ) -> TrainingSummary:
-    """Summarise training tasks; ``counts`` are the numbers of tasks and rows, of which ``data``
-    contains all or a sample.
+    """Summarise training tasks; ``counts`` are the numbers of tasks and rows, of which the data
+    contain all or a sample.
     """
-    n_tasks, n_rows = counts
-    summary = replace(basic_summary(data, selection), n_tasks=n_tasks, n_rows=n_rows)
+    data, best, statistics = state.data, state.best, state.data.statistics
+    assert best is not None
+    summary = TrainingSummary(*counts, data.settings.loss.name)
     if len(data) == 1:
         return summary
-    moment, statistics = data.statistics.row_moment, data.statistics
+    task_mean = np.concatenate([fold.task_mean_errors() for fold in state.folds])
+    errors = {OWN: best.errors, TASK_MEAN: task_mean}
+    compared = _compared_structures(data, best, candidates)
+    summary = replace(summary, errors=errors, compared=compared)
+    if data.has_many_columns:
+        return summary
+    moment = statistics.row_moment
     if data.response.is_gaussian and data.tasks.row_weights is not None:
         # row_moment is that of weighted rows
         moment = moment * (statistics.n_rows / data.tasks.row_weights.sum())
@@ -119,9 +138,9 @@ def training_summary(
             model,
             statistics,
             learn_mean=True,
-            side=fitter.side_fit,
+            side=training.side_fit,
             repeated=len(data) / len(statistics),
-            times=share * n_tasks / len(data),
+            times=share * counts[0] / len(data),
         )
 
     by_component: list[MeanCovariance | None] = []
@@ -130,94 +149,58 @@ def training_summary(
         for share, b, W in parts:
             one = Mixture(np.ones(1), b[None], W[None], model.noise, model.side)
             by_component.append(mean_errors(one, share))
-    baselines = _baselines(selection)
-    if len(selection.candidates) == 1:
-        baselines.pop(MIXED_MODEL, None)  # it is this learner
-    if not data.response.is_gaussian and data.side is not None:
-        # For classes and counts, effects of side information are larger with random effects than in
-        # a pooled regression.
-        baselines.pop(POOLED, None)
     side = _side_summary(data, model, moment)
-    if side is not None and fitter.side_fit is not None:
-        found = evidence_of_columns(statistics, as_one(model), fitter.side_fit.terms)
+    if side is not None and training.side_fit is not None:
+        found = evidence_of_columns(statistics, as_one(model), training.side_fit.terms)
         columns = range(-1, len(side.row_variance) - 1)
         side = replace(side, evidence=np.array([found.get(column, np.nan) for column in columns]))
-    errors_of = {name: baseline.errors for name, baseline in baselines.items()}
     return replace(
         summary,
-        errors={**summary.errors, **errors_of},
+        errors={**errors, **_baselines(state, candidates)},
+        is_singular=best.structure.is_singular(model, data.statistics),
         row_moment=moment,
         mean=mean_errors(model),
         mean_by_component=by_component,
         side=side,
-        compared=compared_structures(selection.best, _best_of_kinds(data, selection)),
     )
 
 
-def compared_structures(
-    best: Candidate, named: Mapping[str, Candidate]
+def _compared_structures(
+    data: TrainingData, best: Candidate, candidates: Sequence[Candidate]
 ) -> dict[str, ComparedStructure]:
-    """Compare candidates with the selected one, which is put first; the others follow by decreasing
-    density.
+    """Compare the candidates with the highest density of each kind with the selected one, which
+    represents its kind; it is first, and the others follow by decreasing density.
     """
-    rows = {}
-    ordered = sorted(named.items(), key=lambda pair: (pair[1] is not best, -pair[1].mean_density))
-    for name, candidate in ordered:
-        gain = candidate.density - best.density
+    rows, d = dict[str, ComparedStructure](), len(data.scaling.columns)
+    kinds = set[str]()
+    for each in [best, *sorted(candidates, key=lambda each: -each.mean_density)]:
+        # Pooled regression of numeric targets is a baseline; models that overflow have the density
+        # −inf.
+        is_baseline = each.structure.is_pooled and data.response.is_gaussian
+        kind, name = each.structure.names(d, data.settings.fit_intercept)
+        if is_baseline or not np.isfinite(each.mean_density) or kind in kinds:
+            continue
+        kinds.add(kind)
+        gain = each.density - best.density
         std_error = float(gain.std(ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else np.nan
-        rows[name] = ComparedStructure(float(gain.mean()), std_error, candidate.error)
+        rows[name] = ComparedStructure(float(gain.mean()), std_error, each.error)
     return rows
 
 
-def _best_of_kinds(data: TrainingData, selection: Selection) -> dict[str, Candidate]:
-    """Return the candidate with the highest density of each kind, by name; the selected one
-    represents its kind.
-    """
-    kinds: dict[str, Candidate] = {}
-    by_density = sorted(selection.candidates, key=lambda each: -each.mean_density)
-    for candidate in [selection.best, *by_density]:
-        # Pooled regression of numeric targets is a baseline; models that overflow have the density
-        # −inf.
-        is_baseline = candidate.structure.is_pooled and data.response.is_gaussian
-        if is_baseline or not np.isfinite(candidate.mean_density):
-            continue
-        kind = _kind(candidate.structure, data.settings.fit_intercept, data.statistics.n_features)
-        kinds.setdefault(kind, candidate)
-    return {_name(kind, candidate.structure): candidate for kind, candidate in kinds.items()}
-
-
-def _kind(structure: Structure, has_intercept: bool, d: int) -> str:
-    if not isinstance(structure, MixedModel):
-        return structure.kind
-    if structure.is_pooled:
-        return "pooled regression"
-    if structure.covariance == "intercept" or (has_intercept and structure.varying == (d - 1,)):
-        return "random intercept"
-    if len(structure.varying or range(d)) == 1:
-        return "one random effect"
-    return {"diagonal": "uncorrelated", "full": "correlated"}[structure.covariance]
-
-
-def _name(kind: str, structure: Structure) -> str:
-    """Return the name of a structure in tables."""
-    if kind == "mixture":
-        return f"mixture of {structure.n_components}"
-    if isinstance(structure, LowRank):
-        several = f"mixture of {structure.n_components}, " if structure.n_components > 1 else ""
-        return f"{several}rank {structure.rank or structure.n_factors}"
-    is_shrunk = isinstance(structure, MixedModel) and structure.pseudo_tasks > 0.0
-    return "correlated, shrunk" if kind == "correlated" and is_shrunk else kind
-
-
-def _baselines(selection: Selection) -> dict[str, Candidate]:
-    """Return the best candidate of each standard method."""
-    candidates = selection.candidates
-    kinds = {
-        RIDGE: [] if selection.ridge is None else [selection.ridge],
-        POOLED: [c for c in candidates if c.structure.is_pooled],
-        MIXED_MODEL: [c for c in candidates if c.structure == c.structure.plain],
-    }
-    return {name: min(some, key=lambda c: c.error) for name, some in kinds.items() if some}
+def _baselines(state: State, candidates: Sequence[Candidate]) -> dict[str, Array]:
+    """Return the errors of the best candidate of each standard method."""
+    is_gaussian = state.data.response.is_gaussian
+    ridge = [held_out(each, state.folds) for each in ridge_structures() if is_gaussian]
+    kinds = {RIDGE: ridge, POOLED: [c for c in candidates if c.structure.is_pooled]}
+    if not is_gaussian and state.data.side is not None:
+        # For classes and counts, effects of side information are larger with random effects than in
+        # a pooled regression.
+        kinds.pop(POOLED)
+    if len(candidates) > 1:  # otherwise it is this learner
+        plain = MixedModel(varying=state.data.settings.varying)
+        kinds[MIXED_MODEL] = [c for c in candidates if c.structure == plain]
+    best = {name: min(some, key=lambda c: c.error) for name, some in kinds.items() if some}
+    return {name: each.errors for name, each in best.items()}
 
 
 def _side_summary(data: TrainingData, model: Mixture, row_moment: Array) -> SideSummary | None:
@@ -240,3 +223,20 @@ def _side_summary(data: TrainingData, model: Mixture, row_moment: Array) -> Side
             entropy = entr(weights.mean(axis=0)).sum()
             reduction[i] = 1.0 - entr(weights).sum(axis=1).mean() / entropy if entropy > 0 else 0.0
     return SideSummary(coefficient_std, row_variance, reduction)
+
+
+def better_baseline(errors: Array, baselines: Mapping[str, Array]) -> str | None:
+    """Return the best baseline with significantly lower errors on the same tasks; None without one,
+    or with few tasks.
+    """
+    if np.isfinite(errors).sum() < LEAST_COMPARED:
+        return None
+    # Errors may be 1 % higher: estimating a variance that is almost zero raises errors slightly,
+    # perhaps equally in all tasks.  If the targets are equal within each task, or linear in the
+    # features, differences are rounding errors.
+    everything = np.concatenate([errors, *baselines.values()])
+    rounding = 1e-6 * everything[np.isfinite(everything)].max()
+    better = [
+        name for name, values in baselines.items() if significant(errors - 1.01 * values - rounding)
+    ]
+    return min(better, key=lambda name: float(np.nanmean(baselines[name])), default=None)
