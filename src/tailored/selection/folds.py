@@ -91,7 +91,7 @@ class Fold:
     def score(self, log_evidence: Array, prior: Prior) -> tuple[Array, Array, Array]:
         """Return the arrays of a `Score` on the held-out tasks, given their log evidence."""
         given, without = (
-            self._errors(episodes, self.data.predict(support, prior, episodes.query))
+            self.errors(episodes, self.data.predict(support, prior, episodes.query))
             for support, episodes in zip(self.support, self.episodes, strict=True)
         )
         # Densities are those of targets in the user's units, to compare models after subtracting
@@ -106,9 +106,9 @@ class Fold:
         given, data = self.episodes[0], self.data
         smooth, overall = not data.response.is_gaussian, overall_mean(data.tasks)
         prediction = support_means(given.support, given.query, overall, smooth=smooth)
-        return self._errors(given, prediction)
+        return self.errors(given, prediction)
 
-    def _errors(self, episodes: Episodes, prediction: Array) -> Array:
+    def errors(self, episodes: Episodes, prediction: Array) -> Array:
         """Return the mean error of the query rows of each task over its episodes; NaN for a task
         without query rows.
         """

@@ -151,7 +151,6 @@ def _fit(
             summary = replace(summary, log_likelihood=log_likelihood - volume)
     if effects is not None:
         prior = replace(prior, shared=effects.effects)
-        summary = summary.with_effects(effects.mean_errors / data.scaling.target**2)
     stage(1)
     side = structure.effects(training, model)
     return Learned(prior, best, candidates, side, summary)

@@ -38,6 +38,8 @@ from .folds import Fold, Training
 COVARIANCES = ("none", "intercept", "diagonal", "full")
 #: Candidate weights of the shrinkage of W to its diagonal, in pseudo-tasks.
 PSEUDO_TASKS = (10.0, 100.0)
+#: Candidates for the ridge of independent tasks; 1 is first, so it is selected in case of ties.
+RIDGES = (1.0, *(float(ridge) for ridge in np.logspace(-3, 4, 15) if ridge != 1.0))
 #: A fit is singular if W has an eigenvalue below this fraction of σ²; lme4's limit is 1e-4 for
 #: standard deviations.
 SINGULAR = 1e-8
@@ -152,26 +154,32 @@ class Structure:
 
 @dataclass(frozen=True)
 class Independent(Structure):
-    """Ridge regression of each task alone: W = ``ridge`` σ² I and b = 0."""
+    """Ridge regression of each task alone: W = ridge σ² I and b = 0."""
 
     kind = "independent"
-    ridge: float
 
     def fit(self, training: Training, *after: Any, start: Any = None) -> Mixture:
-        """Return the model with the maximum likelihood σ² of y ~ N(0, σ² (I + ridge XXᵀ)), without Γ.
+        """Return the most likely model without Γ; σ² is that of y ~ N(0, σ² (I + ridge XXᵀ)).
 
         For classes and counts, the model has the dispersion of a pooled fit.
         """
         tasks, d = training.tasks, training.tasks.n_features
         if training.side is not None:
             tasks = tasks.shifted(-tasks.side @ training.side.T)
-        unit = Mixture(np.ones(1), np.zeros((1, d)), self.ridge * np.eye(d)[None], 1.0)
-        if isinstance(tasks, ResponseRows):
-            return replace(unit, noise=tasks.pooled[1])
-        sums = tasks.sums(unit).sums
-        quadratic = sums.residual + float(np.trace(sums.second[0])) / self.ridge - d * len(tasks)
-        noise = max(quadratic / tasks.n_rows, noise_floor(tasks.totals()))
-        return replace(unit, covariances=noise * unit.covariances, noise=noise)
+
+        def model(ridge: float) -> Mixture:
+            unit = Mixture(np.ones(1), np.zeros((1, d)), ridge * np.eye(d)[None], 1.0)
+            if isinstance(tasks, ResponseRows):
+                return replace(unit, noise=tasks.pooled[1])
+            sums = tasks.sums(unit).sums
+            quadratic = sums.residual + float(np.trace(sums.second[0])) / ridge - d * len(tasks)
+            noise = max(quadratic / tasks.n_rows, noise_floor(tasks.totals()))
+            return replace(unit, covariances=noise * unit.covariances, noise=noise)
+
+        def evidence(model: Mixture) -> float:
+            return float(tasks.posterior(model).log_evidence.sum())
+
+        return max(map(model, RIDGES), key=evidence)
 
 
 @dataclass(frozen=True)
@@ -310,14 +318,16 @@ class MixedModel(Structure):
 class Working(MixedModel):
     """The mixed model by which proposals for the rows are judged, before the covariance is selected.
 
-    Its effects are not correlated, and the mean of tasks without rows is that of `difference`.
+    The mean of tasks without rows is that of `difference`.
     """
 
     is_final = False
 
     @classmethod
     def of(cls, data: TrainingData) -> Working:
-        return cls("diagonal", varying=data.settings.varying, centre=data.centre)
+        """Return a model with the user's covariance, or with uncorrelated effects."""
+        settings = data.settings
+        return cls(settings.covariance or "diagonal", varying=settings.varying, centre=data.centre)
 
     def prior(self, data: TrainingData, model: Mixture, fold: Fold | None = None) -> Prior:
         if fold is None or not data.response.is_gaussian:

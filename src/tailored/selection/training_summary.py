@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from scipy.special import entr
@@ -20,8 +20,7 @@ from .data import LARGEST_WORK, MANY_TASKS, TrainingData
 from .folds import Training
 from .loop import Candidate, State, held_out
 from .rule import significant
-from .steps.covariance import ridge_structures
-from .structures import MixedModel
+from .structures import Independent, MixedModel
 
 #: Minimum number of held-out tasks for a warning about baselines.
 LEAST_COMPARED = 10
@@ -88,20 +87,6 @@ class TrainingSummary(Record):
     #: The best structure of each kind by name, the selected one first.
     compared: dict[str, ComparedStructure] = field(default_factory=dict)
 
-    def with_effects(self, mean_errors: Array) -> Self:
-        """Return the summary of a model of residuals, given what errors of shared effects add to
-        the covariance of b.
-        """
-        mean, *by_component = (
-            None if each is None else each.plus(mean_errors)
-            for each in (self.mean, *self.mean_by_component)
-        )
-        # Task means and ridge regressions of the residuals are not the baselines that a user
-        # expects.
-        shown = OWN, POOLED, MIXED_MODEL
-        errors = {name: errors for name, errors in self.errors.items() if name in shown}
-        return replace(self, errors=errors, mean=mean, mean_by_component=by_component)
-
 
 def training_summary(
     state: State,
@@ -118,10 +103,8 @@ def training_summary(
     summary = TrainingSummary(*counts, data.settings.loss.name)
     if len(data) == 1:
         return summary
-    task_mean = np.concatenate([fold.task_mean_errors() for fold in state.folds])
-    errors = {OWN: best.errors, TASK_MEAN: task_mean}
     compared = _compared_structures(data, best, candidates)
-    summary = replace(summary, errors=errors, compared=compared)
+    summary = replace(summary, errors=_errors(state, best, candidates), compared=compared)
     if data.has_many_columns:
         return summary
     moment = statistics.row_moment
@@ -132,37 +115,54 @@ def training_summary(
     step = int(np.ceil(len(data) * statistics.n_features**3 / LARGEST_WORK))
     if (step := min(step, len(data) // MANY_TASKS)) > 1:
         statistics = statistics.take(slice(None, None, step))
+    side_fit, repeated = training.side_fit, len(data) / len(statistics)
 
     def mean_errors(model: Mixture, share: float = 1.0) -> MeanCovariance | None:
-        return mean_covariance(
-            model,
-            statistics,
-            learn_mean=True,
-            side=training.side_fit,
-            repeated=len(data) / len(statistics),
-            times=share * counts[0] / len(data),
+        times = share * counts[0] / len(data)
+        found = mean_covariance(
+            model, statistics, learn_mean=True, side=side_fit, repeated=repeated, times=times
         )
+        if found is None or state.effects is None:
+            return found
+        return found.plus(state.effects.mean_errors / data.scaling.target**2)
 
-    by_component: list[MeanCovariance | None] = []
+    by_component = []
     if model.n_components > 1:
         parts = zip(model.proportions, model.means, model.covariances, strict=True)
         for share, b, W in parts:
             one = Mixture(np.ones(1), b[None], W[None], model.noise, model.side)
             by_component.append(mean_errors(one, share))
     side = _side_summary(data, model, moment)
-    if side is not None and training.side_fit is not None:
-        found = evidence_of_columns(statistics, as_one(model), training.side_fit.terms)
+    if side is not None and side_fit is not None:
+        found = evidence_of_columns(statistics, as_one(model), side_fit.terms)
         columns = range(-1, len(side.row_variance) - 1)
         side = replace(side, evidence=np.array([found.get(column, np.nan) for column in columns]))
     return replace(
         summary,
-        errors={**errors, **_baselines(state, candidates)},
         is_singular=best.structure.is_singular(model, data.statistics),
         row_moment=moment,
         mean=mean_errors(model),
         mean_by_component=by_component,
         side=side,
     )
+
+
+def _errors(state: State, best: Candidate, candidates: Sequence[Candidate]) -> dict[str, Array]:
+    """Return the errors of the selected model and of standard methods."""
+    data, folds, out = state.data, state.folds, {OWN: best.errors}
+    is_gaussian, varying = data.response.is_gaussian, data.settings.varying
+    if state.effects is None:  # otherwise, these would be the errors for residuals
+        out[TASK_MEAN] = np.concatenate([fold.task_mean_errors() for fold in folds])
+        if is_gaussian and not data.has_many_columns:
+            out[RIDGE] = held_out(Independent(), folds).errors
+    for each in candidates:
+        # For classes and counts, effects of side information are larger with random effects than in
+        # a pooled regression.
+        if each.structure.is_pooled and (is_gaussian or data.side is None):
+            out[POOLED] = each.errors
+        elif each.structure == MixedModel(varying=varying) and len(candidates) > 1:
+            out[MIXED_MODEL] = each.errors
+    return out
 
 
 def _compared_structures(
@@ -185,22 +185,6 @@ def _compared_structures(
         std_error = float(gain.std(ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else np.nan
         rows[name] = ComparedStructure(float(gain.mean()), std_error, each.error)
     return rows
-
-
-def _baselines(state: State, candidates: Sequence[Candidate]) -> dict[str, Array]:
-    """Return the errors of the best candidate of each standard method."""
-    is_gaussian = state.data.response.is_gaussian
-    ridge = [held_out(each, state.folds) for each in ridge_structures() if is_gaussian]
-    kinds = {RIDGE: ridge, POOLED: [c for c in candidates if c.structure.is_pooled]}
-    if not is_gaussian and state.data.side is not None:
-        # For classes and counts, effects of side information are larger with random effects than in
-        # a pooled regression.
-        kinds.pop(POOLED)
-    if len(candidates) > 1:  # otherwise it is this learner
-        plain = MixedModel(varying=state.data.settings.varying)
-        kinds[MIXED_MODEL] = [c for c in candidates if c.structure == plain]
-    best = {name: min(some, key=lambda c: c.error) for name, some in kinds.items() if some}
-    return {name: each.errors for name, each in best.items()}
 
 
 def _side_summary(data: TrainingData, model: Mixture, row_moment: Array) -> SideSummary | None:

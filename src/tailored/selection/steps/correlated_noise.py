@@ -9,7 +9,7 @@ from ..data import TrainingData
 from ..folds import folds_of
 from ..loop import State, Table
 from ..rule import significant
-from ..structures import MixedModel, Working
+from ..structures import Working
 
 
 def accept_correlated_noise(state: State, table: Table) -> State:
@@ -22,16 +22,14 @@ def accept_correlated_noise(state: State, table: Table) -> State:
     time = settings.time
     if time is None:
         return state
-    d = data.tasks.n_features + settings.fit_intercept
-    covariance = settings.covariance or "diagonal"
-    model = MixedModel(covariance, varying=settings.varying, centre=data.centre)
+    working, d = Working.of(data), data.tasks.n_features + settings.fit_intercept
 
     def correlated(train: TrainingData) -> TrainingData:
-        parts = model.pattern(d), settings.reml, model.basis(d)
+        parts = working.pattern(d), settings.reml, working.basis(d)
         serial = fit_serial(train.tasks, data.scaling, time, *parts)
         return replace(data, settings=replace(settings, serial=serial))
 
-    folds, working = state.views(data, correlated), Working.of(data)
+    folds = state.views(data, correlated)
     serial, plain = (table.compete(working, each) for each in (folds, state.folds))
     if not (significant(serial.density - plain.density) and serial.error <= plain.error):
         return state

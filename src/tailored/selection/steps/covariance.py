@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from ..loop import State, Table
 from ..structures import PSEUDO_TASKS, Independent, MixedModel
-
-#: Candidates for the ridge of independent tasks, τ = ridge · I; 1 is first, so it is selected in
-#: case of ties.
-RIDGES = (1.0, *(float(ridge) for ridge in np.logspace(-3, 4, 15) if ridge != 1.0))
 
 
 def select_covariance(state: State, table: Table) -> State:
@@ -23,8 +17,7 @@ def select_covariance(state: State, table: Table) -> State:
     data, settings = state.data, state.data.settings
     if len(data) == 1:
         # A single task carries no information about other tasks.
-        tried = [table.compete(each, state.folds) for each in ridge_structures()]
-        return replace(state, best=max(tried, key=lambda each: each.mean_density))
+        return replace(state, best=table.compete(Independent(), state.folds))
     d, is_full = data.statistics.n_features, not data.is_wide
     structures = covariance_structures(d, settings.fit_intercept, settings.varying, full=is_full)
     if settings.covariance is not None:
@@ -38,11 +31,6 @@ def select_covariance(state: State, table: Table) -> State:
     usable = [each for each in others if each.total_error <= simplest.total_error]
     best = max([simplest, *usable], key=lambda each: each.mean_density)
     return replace(state, best=best, single=best)
-
-
-def ridge_structures() -> list[Independent]:
-    """Return the structures of independent tasks."""
-    return [Independent(ridge) for ridge in RIDGES]
 
 
 def covariance_structures(

@@ -25,7 +25,7 @@ from scipy.optimize import minimize_scalar
 from ...losses import Squared
 from ...tasks.rows import Array, standard_errors, task_means
 from ..loop import Candidate
-from ..rule import significant
+from ..rule import known_mean, significant
 from ..structures import difference, rows_and_residuals
 
 Priors = tuple[Any, Sequence[Any]]
@@ -67,24 +67,22 @@ def move_means(prior: Any, best: Candidate) -> Priors:
 def _offset(best: Candidate) -> float:
     """Return the constant for this loss."""
     data = best.folds[0].data
-    loss = data.settings.loss
-    if isinstance(loss, Squared):
+    if isinstance(data.settings.loss, Squared):
         return 0.0
-    residuals, weights, tasks, n_tasks = [], [], [], 0
-    for fold, prior in zip(best.folds, best.priors, strict=True):
-        _, query, task = fold.episodes[0]
-        predicted = data.predict(fold.support[0], prior, query)
-        residuals.append(query.y - predicted)
-        weights.append(1.0 / np.repeat(np.maximum(query.sizes, 1), query.sizes))
-        tasks.append(n_tasks + np.repeat(task, query.sizes))
-        n_tasks += len(fold.held_out)
-    y, weight, of_row = np.concatenate(residuals), np.concatenate(weights), np.concatenate(tasks)
+    episodes = [fold.episodes[0] for fold in best.folds]
+    predicted = [
+        data.predict(fold.support[0], prior, fold.episodes[0].query)
+        for fold, prior in zip(best.folds, best.priors, strict=True)
+    ]
 
     def errors(constant: float) -> Array:
         """Return the error of each task with this constant."""
-        return np.bincount(of_row, weight * loss.error(constant, y), n_tasks).astype(float)
+        triples = zip(best.folds, episodes, predicted, strict=True)
+        return np.concatenate([fold.errors(each, p + constant) for fold, each, p in triples])
 
-    ends = float(y.min(initial=0.0)), float(y.max(initial=0.0))
-    found = minimize_scalar(lambda c: errors(c).sum(), bounds=ends, method="bounded")
+    pairs = zip(episodes, predicted, strict=True)
+    residuals = np.concatenate([each.query.y - prediction for each, prediction in pairs])
+    ends = float(residuals.min(initial=0.0)), float(residuals.max(initial=0.0))
+    found = minimize_scalar(lambda c: known_mean(errors(c)), bounds=ends, method="bounded")
     constant = float(found.x)
     return constant if significant(errors(0.0) - errors(constant)) else 0.0
