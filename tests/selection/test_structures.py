@@ -89,11 +89,6 @@ def test_refining_a_random_intercept_gives_generalised_least_squares_of_all_task
     assert np.abs(found.means - start.means).max() > 0.1
 
 
-def test_covariances_are_known():
-    with pytest.raises(ValueError, match="covariance must be one of 'none', 'intercept'"):
-        MixedModel("diag")
-
-
 def test_slopes_of_a_random_intercept_are_generalised_least_squares():
     rng = np.random.default_rng(5)
     start, n = rng.uniform(0.0, 4.0, 60), 5

@@ -143,17 +143,26 @@ def _fit(
     summary = training_summary(state, candidates, training, model, counts)
     is_whole = growth == (1.0, 1.0) and source_in is None and data.tasks.row_weights is None
     if log_likelihood is not None and is_whole:
-        fixed = used_columns(data.statistics.row_moment) & data.settings.reml
-        # With collinear columns, the restricted likelihood depends on the nearly flat prior of b,
-        # and is not stored.
-        if not (data.settings.reml and count_collinear(data.statistics.totals().gram)):
-            volume = data.scaling.log_volume(summary.n_rows, fixed)
-            summary = replace(summary, log_likelihood=log_likelihood - volume)
+        log_likelihood = _in_users_units(data, log_likelihood)
+        summary = replace(summary, log_likelihood=log_likelihood)
     if effects is not None:
         prior = replace(prior, shared=effects.effects)
     stage(1)
     side = structure.effects(training, model)
     return Learned(prior, best, candidates, side, summary)
+
+
+def _in_users_units(data: TrainingData, log_likelihood: float) -> float | None:
+    """Return the (restricted) log likelihood in the user's units.
+
+    With collinear columns, the restricted likelihood depends on the nearly flat prior of b, and the
+    result is None.
+    """
+    reml = data.settings.reml
+    if reml and count_collinear(data.statistics.totals().gram):
+        return None
+    fixed = used_columns(data.statistics.row_moment) & reml
+    return log_likelihood - data.scaling.log_volume(len(data.tasks.y), fixed)
 
 
 def _calibration(

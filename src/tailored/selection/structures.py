@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.validation import check_choice
 from ..gaussian.em import (
     Source,
     em,
@@ -21,7 +20,7 @@ from ..gaussian.em import (
     noise_floor,
     settle,
 )
-from ..gaussian.mixture import Mixture, Shrinkage
+from ..gaussian.mixture import LEAST_SIGNAL, Mixture, Shrinkage
 from ..gaussian.moments import Moments, used_columns
 from ..gaussian.reml import maximise_restricted
 from ..gaussian.rows import Tasks
@@ -33,16 +32,8 @@ from ..tasks.task_set import TaskSet
 from .data import TrainingData
 from .folds import Fold, Training
 
-#: Covariances W of a mixed model, simplest first; "none" is pooled regression, and only "full" has
-#: correlations.
-COVARIANCES = ("none", "intercept", "diagonal", "full")
 #: Candidate weights of the shrinkage of W to its diagonal, in pseudo-tasks.
 PSEUDO_TASKS = (10.0, 100.0)
-#: Candidates for the ridge of independent tasks; 1 is first, so it is selected in case of ties.
-RIDGES = (1.0, *(float(ridge) for ridge in np.logspace(-3, 4, 15) if ridge != 1.0))
-#: A fit is singular if W has an eigenvalue below this fraction of σ²; lme4's limit is 1e-4 for
-#: standard deviations.
-SINGULAR = 1e-8
 #: Maximum number of EM steps with at least as many columns as tasks: early stopping keeps W close
 #: to a multiple of I.
 WIDE_STEPS = 3
@@ -154,49 +145,41 @@ class Structure:
 
 @dataclass(frozen=True)
 class Independent(Structure):
-    """Ridge regression of each task alone: W = ridge σ² I and b = 0."""
+    """Ridge regression of each task alone: W = ``ridge`` σ² I and b = 0."""
 
     kind = "independent"
+    ridge: float
 
     def fit(self, training: Training, *after: Any, start: Any = None) -> Mixture:
-        """Return the most likely model without Γ; σ² is that of y ~ N(0, σ² (I + ridge XXᵀ)).
+        """Return the model with the maximum likelihood σ² of y ~ N(0, σ² (I + ridge XXᵀ)), without Γ.
 
         For classes and counts, the model has the dispersion of a pooled fit.
         """
         tasks, d = training.tasks, training.tasks.n_features
         if training.side is not None:
             tasks = tasks.shifted(-tasks.side @ training.side.T)
-
-        def model(ridge: float) -> Mixture:
-            unit = Mixture(np.ones(1), np.zeros((1, d)), ridge * np.eye(d)[None], 1.0)
-            if isinstance(tasks, ResponseRows):
-                return replace(unit, noise=tasks.pooled[1])
-            sums = tasks.sums(unit).sums
-            quadratic = sums.residual + float(np.trace(sums.second[0])) / ridge - d * len(tasks)
-            noise = max(quadratic / tasks.n_rows, noise_floor(tasks.totals()))
-            return replace(unit, covariances=noise * unit.covariances, noise=noise)
-
-        def evidence(model: Mixture) -> float:
-            return float(tasks.posterior(model).log_evidence.sum())
-
-        return max(map(model, RIDGES), key=evidence)
+        unit = Mixture(np.ones(1), np.zeros((1, d)), self.ridge * np.eye(d)[None], 1.0)
+        if isinstance(tasks, ResponseRows):
+            return replace(unit, noise=tasks.pooled[1])
+        sums = tasks.sums(unit).sums
+        quadratic = sums.residual + float(np.trace(sums.second[0])) / self.ridge - d * len(tasks)
+        noise = max(quadratic / tasks.n_rows, noise_floor(tasks.totals()))
+        return replace(unit, covariances=noise * unit.covariances, noise=noise)
 
 
 @dataclass(frozen=True)
 class MixedModel(Structure):
-    """One Gaussian; ``covariance`` is one of `COVARIANCES`."""
+    """One Gaussian."""
 
     kind = "mixed model"
 
+    #: "none" (pooled regression), "intercept", "diagonal", or "full", with correlations.
     covariance: str = "full"
     pseudo_tasks: float = 0.0  # weight of the shrinkage of W to its diagonal
     varying: tuple[int, ...] | None = None  # coefficients that differ between tasks; None: all
     #: Means of the columns, in units of their scales, if W has no correlations when columns are not
     #: centred.
     centre: tuple[float, ...] = field(default=(), repr=False)
-
-    def __post_init__(self) -> None:
-        check_choice("covariance", self.covariance, COVARIANCES)
 
     @property
     def after(self) -> tuple[Structure, ...]:
@@ -238,7 +221,7 @@ class MixedModel(Structure):
         inside = np.flatnonzero(self.pattern(len(used)).diagonal() & used)
         inverse = np.linalg.inv(self.basis(len(used)))[inside]
         variances = np.linalg.eigvalsh(inverse @ model.covariances[0] @ inverse.T)
-        return bool((variances < SINGULAR * model.noise).any())
+        return bool((variances < LEAST_SIGNAL * model.noise).any())
 
     def shrinkage(self, model: Mixture) -> Shrinkage | None:
         if not self.pseudo_tasks:

@@ -20,7 +20,8 @@ from .data import LARGEST_WORK, MANY_TASKS, TrainingData
 from .folds import Training
 from .loop import Candidate, State, held_out
 from .rule import significant
-from .structures import Independent, MixedModel
+from .steps.covariance import ridge_structures
+from .structures import MixedModel
 
 #: Minimum number of held-out tasks for a warning about baselines.
 LEAST_COMPARED = 10
@@ -115,7 +116,7 @@ def training_summary(
     step = int(np.ceil(len(data) * statistics.n_features**3 / LARGEST_WORK))
     if (step := min(step, len(data) // MANY_TASKS)) > 1:
         statistics = statistics.take(slice(None, None, step))
-    side_fit, repeated = training.side_fit, len(data) / len(statistics)
+    repeated, side_fit = len(data) / len(statistics), training.side_fit
 
     def mean_errors(model: Mixture, share: float = 1.0) -> MeanCovariance | None:
         times = share * counts[0] / len(data)
@@ -126,24 +127,21 @@ def training_summary(
             return found
         return found.plus(state.effects.mean_errors / data.scaling.target**2)
 
-    by_component = []
+    components = []
     if model.n_components > 1:
-        parts = zip(model.proportions, model.means, model.covariances, strict=True)
-        for share, b, W in parts:
+        for share, b, W in zip(model.proportions, model.means, model.covariances, strict=True):
             one = Mixture(np.ones(1), b[None], W[None], model.noise, model.side)
-            by_component.append(mean_errors(one, share))
-    side = _side_summary(data, model, moment)
-    if side is not None and side_fit is not None:
-        found = evidence_of_columns(statistics, as_one(model), side_fit.terms)
-        columns = range(-1, len(side.row_variance) - 1)
-        side = replace(side, evidence=np.array([found.get(column, np.nan) for column in columns]))
+            components.append(mean_errors(one, share))
+    evidence = {}
+    if side_fit is not None and model.side is not None:
+        evidence = evidence_of_columns(statistics, as_one(model), side_fit.terms)
     return replace(
         summary,
         is_singular=best.structure.is_singular(model, data.statistics),
         row_moment=moment,
         mean=mean_errors(model),
-        mean_by_component=by_component,
-        side=side,
+        mean_by_component=components,
+        side=_side_summary(data, model, moment, evidence),
     )
 
 
@@ -154,7 +152,8 @@ def _errors(state: State, best: Candidate, candidates: Sequence[Candidate]) -> d
     if state.effects is None:  # otherwise, these would be the errors for residuals
         out[TASK_MEAN] = np.concatenate([fold.task_mean_errors() for fold in folds])
         if is_gaussian and not data.has_many_columns:
-            out[RIDGE] = held_out(Independent(), folds).errors
+            ridges = (held_out(each, folds) for each in ridge_structures())
+            out[RIDGE] = min(ridges, key=lambda each: each.error).errors
     for each in candidates:
         # For classes and counts, effects of side information are larger with random effects than in
         # a pooled regression.
@@ -187,7 +186,9 @@ def _compared_structures(
     return rows
 
 
-def _side_summary(data: TrainingData, model: Mixture, row_moment: Array) -> SideSummary | None:
+def _side_summary(
+    data: TrainingData, model: Mixture, row_moment: Array, evidence: Mapping[int, float]
+) -> SideSummary | None:
     """Summarise the contribution of the side information; None if the model does not use it."""
     if data.side is None or (model.side is None and model.gates is None):
         return None
@@ -206,7 +207,8 @@ def _side_summary(data: TrainingData, model: Mixture, row_moment: Array) -> Side
             weights = np.exp(log_gates(model.gates[:, np.append(True, chosen)], side[:, chosen]))
             entropy = entr(weights.mean(axis=0)).sum()
             reduction[i] = 1.0 - entr(weights).sum(axis=1).mean() / entropy if entropy > 0 else 0.0
-    return SideSummary(coefficient_std, row_variance, reduction)
+    of_columns = np.array([evidence.get(column, np.nan) for column in range(-1, m)])
+    return SideSummary(coefficient_std, row_variance, reduction, of_columns if evidence else None)
 
 
 def better_baseline(errors: Array, baselines: Mapping[str, Array]) -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from ..loop import State, Table
 from ..structures import PSEUDO_TASKS, Independent, MixedModel
 
@@ -17,7 +19,8 @@ def select_covariance(state: State, table: Table) -> State:
     data, settings = state.data, state.data.settings
     if len(data) == 1:
         # A single task carries no information about other tasks.
-        return replace(state, best=table.compete(Independent(), state.folds))
+        tried = [table.compete(each, state.folds) for each in ridge_structures()]
+        return replace(state, best=max(tried, key=lambda each: each.mean_density))
     d, is_full = data.statistics.n_features, not data.is_wide
     structures = covariance_structures(d, settings.fit_intercept, settings.varying, full=is_full)
     if settings.covariance is not None:
@@ -31,6 +34,12 @@ def select_covariance(state: State, table: Table) -> State:
     usable = [each for each in others if each.total_error <= simplest.total_error]
     best = max([simplest, *usable], key=lambda each: each.mean_density)
     return replace(state, best=best, single=best)
+
+
+def ridge_structures() -> list[Independent]:
+    """Return the structures of independent tasks; 1 is first, so it is selected in case of ties."""
+    ridges = np.logspace(-3, 4, 15).tolist()
+    return [Independent(ridge) for ridge in sorted(ridges, key=lambda ridge: ridge != 1.0)]
 
 
 def covariance_structures(

@@ -27,9 +27,6 @@ from ..loop import State, Table
 from ..rule import is_as_good, least_gain
 from .covariance import select_covariance
 
-#: Maximum number of parameters of all effects together.
-LARGEST_TOTAL = 1000
-
 
 def accept_side_information(state: State, table: Table) -> State:
     """Accept the proposed effects, with the covariance that is selected with them, unless this
@@ -79,15 +76,12 @@ def select_side(
         # the two effects are nearly the same.  The effect on all coefficients is therefore
         # preferred only if its gain is larger by log 2.
         found.sort(key=lambda pair: -pair[0] - least_gain(2) * pair[1].effect.intercept_only)
-        new, groups_seen = list(kept), set()
+        new = dict[tuple[int, bool], Term]()
         for _, term in found:
-            group = term.effect.column, term.effect.curved
-            if group not in groups_seen and sum(t.size for t in (*new, term)) <= LARGEST_TOTAL:
-                groups_seen.add(group)
-                new.append(term)
-        if not groups_seen:
+            new.setdefault((term.effect.column, term.effect.curved), term)
+        if not new:
             break
-        fit = fit_terms(tasks, model, new, max_iter=STEPS, learn=True)
+        fit = fit_terms(tasks, model, [*kept, *new.values()], max_iter=STEPS, learn=True)
         model, kept = fit.rest, fit.terms
     for term in kept[::-1]:
         rest = [other for other in kept if other is not term]
