@@ -16,7 +16,8 @@ def test_the_log_has_a_line_for_every_stage(caplog):
         few_folds().fit(tasks)
     said = [record.getMessage() for record in caplog.records if record.name == "tailored"]
     expected = ("shared effects", "dispersion", "correlated noise", "side information")
-    expected += ("covariance", "low rank", "mixture", "fit to all tasks", "prior mean", "intervals")
+    expected += ("covariance", "low rank", "mixture", "offset", "mean without rows")
+    expected += ("fit to all tasks", "intervals")
     for line, stage in zip(said, expected, strict=True):
         assert line.startswith(f"Learning from tasks: {stage}")
         assert line.endswith(" s")
@@ -44,5 +45,5 @@ def test_the_bar_is_as_long_as_what_is_done(monkeypatch):
     tasks = make_clusters(60, n_clusters=2, n_rows=10, n_features=4, rank=1, random_state=0)
     learner = few_folds().fit(tasks)
     assert learner.n_components_ > 1
-    # The steps of the selection, the fit to all tasks, the prior mean and intervals.
-    assert sum(ticks) == len(STEPS) + 3 == totals[0]
+    # The steps of the selection, the fit to all tasks, and intervals.
+    assert sum(ticks) == len(STEPS) + 2 == totals[0]

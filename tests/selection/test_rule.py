@@ -2,6 +2,7 @@
 matter.
 """
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from bayes_samples import selected
 from folds import few_folds
-from tailored import TaskSet
+from tailored import EmpiricalBayesLearner, TaskSet
 from tailored._utils.progress import Stages
 from tailored.datasets import make_clusters
 from tailored.gaussian.responses import Poisson
@@ -28,11 +29,13 @@ from tailored.selection.rule import (
     passes_guard,
     significant,
 )
-from tailored.selection.steps import mixtures, shared_effects, side_information
+from tailored.selection.steps import STEPS, mixtures, shared_effects, side_information
 from tailored.selection.steps.covariance import select_covariance
-from tailored.selection.steps.dispersion import accept_dispersion
 from tailored.selection.steps.mixtures import count_components
+from tailored.selection.steps.noise import accept_dispersion
 from tailored.selection.steps.shared_effects import accept_shared_effects
+from tailored.selection.steps.side_information import accept_side_information
+from tailored.selection.steps.without_rows import accept_offset
 
 T = 40
 
@@ -57,6 +60,33 @@ def data_of(tasks, loss=None, **changes):
     return TrainingData(
         tasks, None, 0, replace(Settings(loss or Squared(), True, 0, None), **changes)
     )
+
+
+# ----------------------------------------------------------------------------------------- the steps
+
+
+def test_the_rule_lists_the_steps_in_their_order():
+    listed = re.findall(r"^\((\d)\) ([\w ]+)", rule.__doc__, flags=re.MULTILINE)
+    for number, (step, (label, text)) in enumerate(zip(STEPS, listed, strict=True), start=1):
+        assert label == str(number)
+        assert text.startswith(step.__name__.split("_", 1)[1].replace("_", " "))
+
+
+@pytest.mark.parametrize("step", [step for step in STEPS if step is not select_covariance])
+def test_every_step_but_the_covariance_can_be_left_out(step, monkeypatch, few_steps):
+    """As in studies that compare the model with and without a step."""
+    rng, T, n = np.random.default_rng(0), 60, 10
+    X, side = rng.uniform(-2.0, 2.0, (T * n, 1)), rng.normal(size=(T, 1))
+    level = np.repeat(side[:, 0] + 0.5 * rng.normal(size=T), n)
+    y = level + X[:, 0] + 0.3 * X[:, 0] ** 2 + rng.exponential(size=T * n)
+    tasks = TaskSet(X, y, np.repeat(np.arange(T), n), side_info=dict(enumerate(side)))
+    steps = [each for each in STEPS if each is not step]
+    monkeypatch.setattr(EmpiricalBayesLearner, "_steps", steps)
+    learner = few_folds(loss="absolute").fit(tasks)
+    prior = learner.prior_
+    assert (prior.shared is None) == (step is accept_shared_effects)
+    assert (learner.side_structure_ is None) == (step is accept_side_information)
+    assert (prior.offset == 0.0) == (step is accept_offset)
 
 
 # ------------------------------------------------------------------------------------ significance
@@ -204,7 +234,7 @@ def test_the_density_decides_between_covariances(lead):
             leads = structure.covariance == lead and not structure.pseudo_tasks
             density = np.linspace(-1.0, 1.0, T) * leads + 1e-3 * leads
             return Candidate(
-                density, np.full(T, 1.0 + excess * leads), np.ones(T), structure, folds, []
+                density, np.full(T, 1.0 + excess * leads), np.ones(T), structure, folds, [], []
             )
 
     state = State.of(data_of(grouped(15, 4, 2, 0.5, seed=1), n_folds=3))

@@ -110,7 +110,7 @@ def mean_covariance(
     """Return the covariance of the errors of b and Γ; None if neither was estimated.
 
     Γ was estimated from ``repeated`` times as many tasks as given, and b from ``times`` times as
-    many as Γ, because `tailored.gaussian.structures.refine` does not update Γ.  The standard error
+    many as Γ, because `Structure.refine` in `selection` does not update Γ.  The standard error
     of Γ is at most its prior standard deviation.
     """
     model, d = as_one(model), tasks.n_features

@@ -2,13 +2,12 @@
 
 1. Select the structure of the prior by the steps of `steps`, on held-out tasks (`loop`).
 2. Fit the selected structure to all tasks, for example by REML.
-3. Learn the prior mean of tasks without rows, and the offset to medians (`steps.without_rows`).
-4. Collect the scores of held-out tasks for prediction intervals.
+3. Collect the scores of held-out tasks for prediction intervals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,9 +22,9 @@ from ..priors.intervals import Calibration
 from ..tasks.task_set import TaskSet
 from .data import MANY_TASKS, Draw, TrainingData
 from .folds import Training
-from .loop import Candidate, State, search
+from .loop import Candidate, State, Step, search
 from .steps import STEPS, STEPS_OF_FACTORS
-from .steps.without_rows import move_means
+from .structures import difference
 from .training_summary import (
     POOLED,
     TASK_MEAN,
@@ -66,7 +65,11 @@ class Learned:
 
 
 def learn(
-    data: TrainingData, *, progress: bool = False, source_in: SourceIn | None = None
+    data: TrainingData,
+    steps: Sequence[Step] = STEPS,
+    *,
+    progress: bool = False,
+    source_in: SourceIn | None = None,
 ) -> Learned:
     """Learn the prior from tasks in memory.
 
@@ -74,12 +77,11 @@ def learn(
     side features.  The selected structure is fitted to all tasks; everything else is learned from
     the sample.
     """
-    steps = STEPS
     if data.has_many_columns:
         _check_many_columns(data, source_in)
         steps = STEPS_OF_FACTORS
     with (
-        progress_bar("Learning from tasks", len(steps) + 3, enabled=progress) as stage,
+        progress_bar("Learning from tasks", len(steps) + 2, enabled=progress) as stage,
         single_threaded_blas(),
     ):
         state, table = search(data, steps, stage)
@@ -127,9 +129,12 @@ def _fit(
     if effects is not None:
         growth = effects.growth[0], data.response.noise(effects.growth[1])
         model = replace(model.scaled(growth[0]), noise=growth[1] * model.noise)
-    stage(1)
-    stage.begin("prior mean")
-    prior, priors = move_means(structure.prior(data, model), best)
+    prior: Any = structure.prior(data, model)
+    if state.offset:
+        prior = replace(prior, offset=state.offset)
+    if state.without_rows:
+        moved = state.without_rows * difference(data, data.tasks, model)
+        prior = replace(prior, without_rows=moved)
     stage(1)
     stage.begin("intervals")
     # With a single task, none is held out.  Intervals of counts are computed from the model,
@@ -137,7 +142,7 @@ def _fit(
     if len(data) > 1 and data.response.is_gaussian:
         held_out = (
             (data.tasks[fold.split.held_out], each)
-            for fold, each in zip(best.folds, priors, strict=True)
+            for fold, each in zip(best.folds, best.priors, strict=True)
         )
         prior = replace(prior, calibration=_calibration(data, held_out, model, growth[1]))
     summary = training_summary(state, candidates, training, model, counts)

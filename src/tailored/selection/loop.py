@@ -91,6 +91,8 @@ class State:
     side: SideStructure | None = None
     best: Candidate | None = None
     single: Candidate | None = None  # the selected Gaussian, whose errors guard richer structures
+    offset: float = 0.0  # added to predictions
+    without_rows: float = 0.0  # fraction of `difference` by which means without rows are moved
 
     @classmethod
     def of(cls, original: TrainingData, effects: FittedEffects | None = None) -> Self:

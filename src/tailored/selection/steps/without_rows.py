@@ -1,5 +1,5 @@
-"""What is learned from errors instead of the likelihood: a mean for tasks without rows, and the
-offset to medians.
+"""What is learned from errors instead of the likelihood: the offset to medians, and a mean for tasks
+without rows.
 
 Random effects take up the differences between tasks, so the prior mean is mostly estimated within
 tasks.  A task without rows is predicted between tasks, where features may have other effects:
@@ -24,65 +24,60 @@ from scipy.optimize import minimize_scalar
 
 from ...losses import Squared
 from ...tasks.rows import Array, standard_errors, task_means
-from ..loop import Candidate
-from ..rule import known_mean, significant
+from ..loop import State, Table
+from ..rule import significant
 from ..structures import difference, rows_and_residuals
 
-Priors = tuple[Any, Sequence[Any]]
+
+def accept_offset(state: State, table: Table) -> State:
+    """Add a constant to predictions if it lowers the error by two paired standard errors."""
+    data, best, loss = state.data, state.best, state.data.settings.loss
+    assert best is not None
+    if len(data) < 2 or not data.response.is_gaussian or isinstance(loss, Squared):
+        return state
+    residuals, weights, tasks, n_tasks = [], [], [], 0
+    for fold, prior in zip(best.folds, best.priors, strict=True):
+        query = fold.episodes[0].query
+        residuals.append(query.y - data.predict(fold.support[0], prior, query))
+        weights.append(1.0 / np.repeat(np.maximum(query.sizes, 1), query.sizes))
+        tasks.append(n_tasks + np.repeat(fold.episodes[0].task, query.sizes))
+        n_tasks += len(fold.held_out)
+    y, weight, of_row = np.concatenate(residuals), np.concatenate(weights), np.concatenate(tasks)
+
+    def errors(constant: float) -> Array:
+        """Return the error of each task with this constant."""
+        return np.bincount(of_row, weight * loss.error(constant, y), n_tasks).astype(float)
+
+    ends = float(y.min(initial=0.0)), float(y.max(initial=0.0))
+    found = minimize_scalar(lambda c: errors(c).sum(), bounds=ends, method="bounded")
+    constant = float(found.x)
+    is_accepted = significant(errors(0.0) - errors(constant))
+    return replace(state, offset=constant) if is_accepted else state
 
 
-def move_means(prior: Any, best: Candidate) -> Priors:
-    """Return the prior and those of the folds with the means of tasks without rows moved by sδ, and
-    with the constant, if it lowers the error by two paired standard errors.
-    """
-    data, priors = best.folds[0].data, best.priors
-    if not data.response.is_gaussian or len(data) < 2 or data.has_many_columns:
-        return prior, priors
-    prior = replace(prior, offset=_offset(best))
-    if data.settings.covariance is not None or data.is_wide:
-        return prior, priors
-    pairs = list(zip(best.folds, best.models, strict=True))
-    moved = [difference(data, data.tasks[fold.split.train], fit) for fold, fit in pairs]
-    gains = list[list[Array]]()
-    for (fold, fit), delta in zip(pairs, moved, strict=True):
+def accept_mean_without_rows(state: State, table: Table) -> State:
+    """Move the means of tasks without rows by the fraction s of δ, also in the folds."""
+    data, best = state.data, state.best
+    assert best is not None
+    is_numeric, is_stated = data.response.is_gaussian, data.settings.covariance is not None
+    if len(data) < 2 or not is_numeric or is_stated or data.is_wide:
+        return state
+    deltas, gains = list[Array](), list[list[Array]]()
+    for fold, fit in zip(best.folds, best.models, strict=True):
+        delta = difference(data, data.tasks[fold.split.train], fit)
         tasks = data.tasks[fold.split.held_out]
         X, residuals = rows_and_residuals(data, tasks, fit)
         products = residuals * (X @ delta), (X @ delta) ** 2
         gains.append([task_means(each, tasks.offsets, tasks.frequency_weight) for each in products])
+        deltas.append(delta)
     product, square = (
         each[~np.isnan(each)] for each in map(np.concatenate, zip(*gains, strict=True))
     )
     lowest = product.sum() - len(product) * standard_errors(product)
     if len(product) < 2 or not lowest > 0.0:
-        return prior, priors
+        return state
     s = min(float(lowest / square.sum()), 1.0)
-    deltas = [s * delta for delta in (difference(data, data.tasks, prior.model), *moved)]
-    prior, *priors = (
-        replace(each, without_rows=delta)
-        for each, delta in zip((prior, *priors), deltas, strict=True)
-    )
-    return prior, priors
-
-
-def _offset(best: Candidate) -> float:
-    """Return the constant for this loss."""
-    data = best.folds[0].data
-    if isinstance(data.settings.loss, Squared):
-        return 0.0
-    episodes = [fold.episodes[0] for fold in best.folds]
-    predicted = [
-        data.predict(fold.support[0], prior, fold.episodes[0].query)
-        for fold, prior in zip(best.folds, best.priors, strict=True)
-    ]
-
-    def errors(constant: float) -> Array:
-        """Return the error of each task with this constant."""
-        triples = zip(best.folds, episodes, predicted, strict=True)
-        return np.concatenate([fold.errors(each, p + constant) for fold, each, p in triples])
-
-    pairs = zip(episodes, predicted, strict=True)
-    residuals = np.concatenate([each.query.y - prediction for each, prediction in pairs])
-    ends = float(residuals.min(initial=0.0)), float(residuals.max(initial=0.0))
-    found = minimize_scalar(lambda c: known_mean(errors(c)), bounds=ends, method="bounded")
-    constant = float(found.x)
-    return constant if significant(errors(0.0) - errors(constant)) else 0.0
+    plain: Sequence[Any] = best.priors
+    pairs = zip(plain, deltas, strict=True)
+    priors = [replace(prior, without_rows=s * delta) for prior, delta in pairs]
+    return replace(state, best=replace(best, priors=priors), without_rows=s)

@@ -17,7 +17,7 @@ from tailored.gaussian.responses import NegativeBinomial, Poisson
 from tailored.losses import Squared
 from tailored.priors.shared import SharedLevels
 from tailored.selection.data import Settings, TrainingData
-from tailored.selection.steps import dispersion, shared_effects
+from tailored.selection.steps import noise, shared_effects
 from tailored.show.display import effects_of
 
 #: No side information.
@@ -189,7 +189,7 @@ def test_effects_of_categories_do_not_bias_means_of_counts(response, tolerance, 
     """
 
     # The dispersion is given.
-    monkeypatch.setattr(dispersion, "significant", lambda _: response.has_dispersion)
+    monkeypatch.setattr(noise, "significant", lambda _: response.has_dispersion)
     rng = np.random.default_rng(0)
     groups, items = np.repeat(np.arange(40), 8), rng.integers(60, size=320)
     rates = np.exp(0.5 + rng.normal(0.0, 0.4, 40)[groups] + rng.normal(0.0, 0.5, 60)[items])
