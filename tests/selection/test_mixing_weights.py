@@ -16,7 +16,7 @@ from tailored.gaussian.em import CONSTANT_PENALTY, em, fit_gates, fit_mixed_mode
 from tailored.gaussian.mixture import Mixture, Want, log_gates
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.side import Group
-from tailored.selection.folds import Training
+from tailored.selection.data import Training
 from tailored.selection.steps import mixtures
 from tailored.selection.steps.mixtures import MixtureModel, gate_penalties
 from tailored.tasks.rows import Scaling

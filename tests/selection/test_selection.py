@@ -17,8 +17,7 @@ from tailored.exceptions import UnhelpfulWarning
 from tailored.losses import Absolute
 from tailored.priors.side_features import SideFeatures
 from tailored.selection import learn
-from tailored.selection.data import Settings, TrainingData
-from tailored.selection.folds import Training
+from tailored.selection.data import Settings, Training, TrainingData
 from tailored.selection.loop import search
 from tailored.selection.steps import mixtures
 from tailored.selection.steps.covariance import covariance_structures, select_covariance

@@ -15,8 +15,7 @@ from tailored.gaussian.rows import statistics_of
 from tailored.gaussian.side import Effect, Group, SideStructure, fit_side
 from tailored.losses import Absolute
 from tailored.priors.side_features import SideFeatures
-from tailored.selection.data import Settings, TrainingData
-from tailored.selection.folds import Training
+from tailored.selection.data import Settings, Training, TrainingData
 from tailored.selection.steps import mixtures
 from tailored.selection.steps.side_information import select_side
 from tailored.selection.structures import Independent, MixedModel

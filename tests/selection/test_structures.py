@@ -11,7 +11,7 @@ from tailored.gaussian.em import em
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.side import Group
-from tailored.selection.folds import Training
+from tailored.selection.data import Training
 from tailored.selection.steps import mixtures
 from tailored.selection.steps.covariance import covariance_structures, ridge_structures
 from tailored.selection.steps.mixtures import TRUNCATIONS, MixtureModel

@@ -1,13 +1,14 @@
-"""The data that a prior is learned from: tasks, their scaling and statistics, and how they are split
-into folds.
+"""The data that a prior is learned from, and the folds in which models compete.
+
+A model is fitted to the training tasks of a fold, and predicts its held-out tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import joblib
 import numpy as np
@@ -19,15 +20,18 @@ from ..gaussian.factors import FactorRows
 from ..gaussian.mixture import Mixture
 from ..gaussian.responses import Gaussian, Response, response_of
 from ..gaussian.serial import SerialNoise
-from ..gaussian.side import Group
+from ..gaussian.side import Group, SideFit, SideStructure, fit_side
 from ..losses import Loss
-from ..priors.base import QueryRows, needs_covariances, predict
+from ..priors.base import Prior, QueryRows, needs_covariances, predict
 from ..priors.mixture import MixturePrior
 from ..priors.shared import SharedEffects
 from ..priors.side_features import SideFeatures
-from ..tasks.episodes import SupportSampling
-from ..tasks.rows import Array, Scaling, column_range
+from ..tasks.episodes import Episodes, SupportSampling
+from ..tasks.rows import Array, Scaling, column_range, overall_mean, support_means, task_means
 from ..tasks.task_set import TaskSet
+
+if TYPE_CHECKING:
+    from .structures import Structure
 
 Index = NDArray[np.intp]
 R = TypeVar("R")
@@ -129,7 +133,8 @@ class TrainingData:
         has_slopes_only = varying is not None and self.tasks.n_features not in varying
         is_diagonal = self.settings.covariance == "diagonal"
         if has_slopes_only or (is_diagonal and not self.response.is_gaussian):
-            # Whether random effects are uncorrelated depends on where the columns are zero: keep the user's zero.
+            # Whether random effects are uncorrelated depends on where the columns are zero, which
+            # is therefore the user's zero.
             is_constant = np.equal(*column_range(self.tasks.X))
             return replace(
                 scaling,
@@ -138,12 +143,15 @@ class TrainingData:
             )
         if is_diagonal:
             return scaling
-        # In a time series, intercept and slopes are usually less correlated if columns are zero at the first row.
+        # In a time series, intercept and slopes are usually less correlated if columns are zero at
+        # the first row.
         return scaling.at_first_rows(self.tasks) if self.settings.arrival.in_order else scaling
 
     @property
     def centre(self) -> tuple[float, ...]:
-        """Means of the columns in units of their scales, if the user's covariance is diagonal for columns that are not centred."""
+        """Means of the columns in units of their scales, if the user's covariance is diagonal for
+        columns that are not centred.
+        """
         scaling, is_diagonal = self.scaling, self.settings.covariance == "diagonal"
         return (
             tuple((scaling.shift / scaling.columns).tolist())
@@ -153,7 +161,7 @@ class TrainingData:
 
     @property
     def response(self) -> Response:
-        """The distribution of the targets, with noise that is correlated in time if this was accepted."""
+        """The distribution of the targets, with noise correlated in time if this was accepted."""
         if self.settings.serial is not None:
             return Gaussian(self.settings.serial)
         return response_of(self.settings.loss)
@@ -196,8 +204,8 @@ class TrainingData:
 
     @cached_property
     def splits(self) -> list[Split]:
-        """One split if there are validation tasks or many tasks, otherwise several; a single task is
-        both trained on and held out.
+        """One split if there are validation tasks or many tasks, otherwise several; a single task
+        is both trained on and held out.
         """
         T = len(self)
         if self.n_validation or T == 1:
@@ -236,3 +244,111 @@ def has_many_columns(tasks: TaskSet, d: int) -> bool:
 def _is_mostly_zero(tasks: TaskSet) -> bool:
     """Return whether rows are stored as a sparse matrix, or have few non-zero entries."""
     return tasks.is_sparse or bool(np.count_nonzero(tasks.X) <= SPARSE * tasks.X.size)
+
+
+@dataclass(frozen=True)
+class Training:
+    """The tasks that a model is fitted to."""
+
+    tasks: Any  # statistics of the scaled tasks, without the effects of side information
+    seed: list[int]  # for random starts
+    groups: Sequence[Group] = ()  # groups of side features
+    has_intercept: bool = False  # whether the last column is constant
+    side_fit: SideFit | None = None  # the effects of side information
+    #: Fits of structures, which depend only on the structure, so each is computed once.
+    fits: dict[Any, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, data: TrainingData, tasks: Any, number: int = 0) -> Training:
+        """Return training tasks; ``number`` is that of the fold."""
+        seed = data.seed(Draw.STRUCTURE_STARTS, number)
+        return cls(tasks, seed, data.groups, data.settings.fit_intercept)
+
+    def with_side(self, side: SideStructure) -> Training:
+        """Fit the effects of side information, and remove them."""
+        fit = fit_side(self.tasks, side, self.groups)
+        rest = self.tasks.shifted(self.tasks.side @ fit.Gamma.T)
+        return replace(self, tasks=rest, side_fit=fit, fits={})
+
+    def fit(self, structure: Structure, near: Mapping[Structure, Any] | None = None) -> Any:
+        """Return the fit of a structure, after fits of those that it needs.
+
+        With ``near``, fits to nearly the same tasks, the initial values are from there.
+        """
+        if structure not in self.fits:
+            after = [self.fit(each, near) for each in structure.after]
+            if near is not None:
+                start = near.get(structure)
+            else:
+                start = None if structure.start is None else self.fit(structure.start)
+            self.fits[structure] = structure.fit(self, *after, start=start)
+        return self.fits[structure]
+
+    @property
+    def side(self) -> Array | None:
+        """Γ (d, q)."""
+        return None if self.side_fit is None else self.side_fit.Gamma
+
+
+@dataclass(frozen=True)
+class Fold:
+    """The training tasks and the held-out tasks of a fold.
+
+    Held-out tasks are predicted given some of their rows, and without rows.
+    """
+
+    data: TrainingData
+    split: Split
+    training: Training
+    held_out: Any  # statistics of the held-out tasks
+    episodes: tuple[Episodes, Episodes]
+    support: tuple[Any, Any]  # statistics of the support rows of the episodes
+
+    @classmethod
+    def of(cls, data: TrainingData, split: Split) -> Fold:
+        train, held_out = (data.statistics.take(each).roughly() for each in split[1:])
+        tasks, seed = data.tasks[split.held_out], data.seed(Draw.HELD_OUT_ROWS, split.number)
+        without = Episodes(tasks.without_rows(), tasks, np.arange(len(tasks)))
+        episodes = data.settings.arrival.episodes(tasks, seed), without
+        given, empty = (data.statistics_of(each.support) for each in episodes)
+        training = Training.of(data, train, split.number)
+        return cls(data, split, training, held_out, episodes, (given, empty))
+
+    def score(self, log_evidence: Array, prior: Prior) -> tuple[Array, Array, Array]:
+        """Return the arrays of a `Score` on the held-out tasks, given their log evidence."""
+        given, without = (
+            self.errors(episodes, self.data.predict(support, prior, episodes.query))
+            for support, episodes in zip(self.support, self.episodes, strict=True)
+        )
+        # Densities are those of targets in the user's units, to compare models after subtracting
+        # different parts.
+        unit = np.log(self.data.scaling.target) * self.data.tasks.sizes[self.split.held_out]
+        return log_evidence - unit, given, without
+
+    def task_mean_errors(self) -> Array:
+        """Return the errors of the held-out tasks when the mean of their support rows is predicted,
+        or the overall mean without support rows.
+        """
+        given, data = self.episodes[0], self.data
+        smooth, overall = not data.response.is_gaussian, overall_mean(data.tasks)
+        prediction = support_means(given.support, given.query, overall, smooth=smooth)
+        return self.errors(given, prediction)
+
+    def errors(self, episodes: Episodes, prediction: Array) -> Array:
+        """Return the mean error of the query rows of each task over its episodes; NaN for a task
+        without query rows.
+        """
+        query, n_tasks = episodes.query, len(self.held_out)
+        losses = self.data.settings.loss.error(prediction, query.y)
+        means = task_means(losses, query.offsets, query.frequency_weight)
+        used = query.sizes > 0
+        counts = np.bincount(episodes.task[used], minlength=n_tasks)
+        totals = np.bincount(episodes.task[used], weights=means[used], minlength=n_tasks)
+        # A prediction that overflows has an infinite error.
+        totals = np.where(np.isnan(totals), np.inf, totals)
+        return np.divide(totals, counts, out=np.full(n_tasks, np.nan), where=counts > 0)
+
+
+def folds_of(data: TrainingData) -> list[Fold]:
+    """Return the folds of the data."""
+    return data.in_parallel(lambda split: Fold.of(data, split), data.splits)

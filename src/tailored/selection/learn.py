@@ -20,8 +20,7 @@ from ..gaussian.side import SideStructure
 from ..priors.base import Prior, calibrate
 from ..priors.intervals import Calibration
 from ..tasks.task_set import TaskSet
-from .data import MANY_TASKS, Draw, TrainingData
-from .folds import Training
+from .data import MANY_TASKS, Draw, Training, TrainingData
 from .loop import Candidate, State, Step, search
 from .steps import STEPS, STEPS_OF_FACTORS
 from .structures import difference

@@ -1,5 +1,5 @@
-"""The loop of the selection: each step improves what was accepted before it, and all that competes is
-scored on the same held-out tasks.
+"""The loop of the selection: each step improves what was accepted before it, and all that competes
+is scored on the same held-out tasks.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from ..gaussian.side import SideStructure
 from ..priors.base import Prior
 from ..priors.shared import SharedEffects
 from ..tasks.rows import Array
-from .data import TrainingData
-from .folds import Fold, folds_of
+from .data import Fold, TrainingData, folds_of
 from .rule import Score
 from .structures import Structure
 
@@ -102,7 +101,7 @@ class State:
     def views(
         self, data: TrainingData, learn: Callable[[TrainingData], TrainingData]
     ) -> list[Fold]:
-        """Return the folds of other data, which ``learn`` returns for the training tasks of each."""
+        """Return the folds of other data, which ``learn`` returns for the training tasks."""
 
         def view(fold: Fold) -> Fold:
             train = data.tasks[fold.split.train]

@@ -1,5 +1,5 @@
-"""Structures of the prior of the coefficients: what competes on held-out tasks, and is then fitted to
-all tasks.
+"""Structures of the prior of the coefficients: what competes on held-out tasks, and is then fitted
+to all tasks.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from ..gaussian.sites import ResponseRows
 from ..priors.base import Prior
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
-from .data import TrainingData
-from .folds import Fold, Training
+from .data import Fold, Training, TrainingData
 
 #: Candidate weights of the shrinkage of W to its diagonal, in pseudo-tasks.
 PSEUDO_TASKS = (10.0, 100.0)
@@ -151,7 +150,7 @@ class Independent(Structure):
     ridge: float
 
     def fit(self, training: Training, *after: Any, start: Any = None) -> Mixture:
-        """Return the model with the maximum likelihood σ² of y ~ N(0, σ² (I + ridge XXᵀ)), without Γ.
+        """Return the model with the most likely σ² of y ~ N(0, σ² (I + ridge XXᵀ)), without Γ.
 
         For classes and counts, the model has the dispersion of a pooled fit.
         """
@@ -207,8 +206,8 @@ class MixedModel(Structure):
         return basis
 
     def pattern(self, d: int) -> NDArray[np.bool_]:
-        """Return a mask of the entries of W (d, d) that may be non-zero, for the coefficients before
-        `basis`.
+        """Return a mask of the entries of W (d, d) that may be non-zero, for the coefficients
+        before `basis`.
         """
         inside = np.ones(d, bool) if self.varying is None else np.isin(np.arange(d), self.varying)
         if self.covariance == "intercept":
@@ -299,7 +298,7 @@ class MixedModel(Structure):
 
 @dataclass(frozen=True)
 class Working(MixedModel):
-    """The mixed model by which proposals for the rows are judged, before the covariance is selected.
+    """The mixed model by which proposals for the rows are judged before the covariance is selected.
 
     The mean of tasks without rows is that of `difference`.
     """

@@ -16,8 +16,7 @@ from ..gaussian.errors import MeanCovariance, as_one, mean_covariance
 from ..gaussian.mixture import Mixture, log_gates
 from ..gaussian.side import evidence_of_columns
 from ..tasks.rows import Array
-from .data import LARGEST_WORK, MANY_TASKS, TrainingData
-from .folds import Training
+from .data import LARGEST_WORK, MANY_TASKS, Training, TrainingData
 from .loop import Candidate, State, held_out
 from .rule import significant
 from .steps.covariance import ridge_structures
@@ -82,7 +81,8 @@ class TrainingSummary(Record):
     is_singular: bool = False  # whether a variance of the mixed model is zero or a correlation ±1
     row_moment: Array | None = None  # mean of xxᵀ over rows, for scaled rows
     mean: MeanCovariance | None = None  # covariance of the estimation error of b and Γ
-    #: The same for the mean of each component of a mixture, given the covariance within it; empty for one component.
+    #: The same for the mean of each component of a mixture, given the covariance within it; empty
+    #: for one component.
     mean_by_component: list[MeanCovariance | None] = field(default_factory=list)
     side: SideSummary | None = None
     #: The best structure of each kind by name, the selected one first.

@@ -18,8 +18,7 @@ from ...gaussian.side import Effect, SideStructure
 from ...priors.base import Prior
 from ...priors.factors import FactorPrior
 from ...tasks.rows import Array
-from ..data import Draw, TrainingData
-from ..folds import Fold, Training
+from ..data import Draw, Fold, Training, TrainingData
 from ..loop import Candidate, State, Table
 from ..rule import is_as_good, is_better
 from ..structures import Structure

@@ -20,8 +20,7 @@ from ...gaussian.low_rank import (
 )
 from ...gaussian.mixture import Mixture
 from ...tasks.rows import Array
-from ..data import LARGEST_WORK, Draw
-from ..folds import Training
+from ..data import LARGEST_WORK, Draw, Training
 from ..loop import State, Table
 from ..rule import COMPONENTS, PATIENCE, is_as_good, is_better, significant
 from ..structures import MixedModel, Structure

@@ -12,8 +12,7 @@ from ...gaussian.mixture import Mixture, Shrinkage
 from ...gaussian.normality import non_normality
 from ...gaussian.side import Group, best_gain, unit_root
 from ...tasks.rows import Array
-from ..data import Draw
-from ..folds import Training
+from ..data import Draw, Training
 from ..loop import Candidate, State, Table
 from ..rule import COMPONENTS, PATIENCE, RICHER, is_better, least_gain
 from ..structures import MixedModel, Structure
@@ -126,8 +125,8 @@ def count_components(state: State, table: Table) -> int:
 
 
 def with_gates(training: Training, start: Mixture, max_iter: int) -> Mixture:
-    """Estimate mixing weights that depend on the relevant side information; return ``start`` if there
-    is none.
+    """Estimate mixing weights that depend on the relevant side information; return ``start`` if
+    there is none.
     """
     shares = training.tasks.posterior(start).shares
     penalties = gate_penalties(training.tasks.side, training.groups, shares)

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from ...gaussian.responses import NegativeBinomial, Poisson
 from ...gaussian.serial import fit_serial
-from ..data import TrainingData
-from ..folds import folds_of
+from ..data import TrainingData, folds_of
 from ..loop import State, Table
 from ..rule import significant
 from ..structures import Working

@@ -110,8 +110,8 @@ def fit_effects(
 ) -> FittedEffects | None:
     """Select and fit the shared effects; return None if none is selected.
 
-    Without ``proposes``, only effects of categories are fitted.  ``corrects`` also computes the corrections
-    of W and the noise.
+    Without ``proposes``, only effects of categories are fitted.  ``corrects`` also computes the
+    corrections of W and the noise.
     """
     tasks, sizes = data.tasks, data.settings.levels
     proposes = proposes and data.settings.proposes and tasks.n_features <= MOST_COLUMNS
@@ -245,9 +245,7 @@ def _fit(
         model = fit_roughly(statistics, data.settings.varying)
         rows = _gaussian_rows(data, rest, statistics, model, part)
         H, d = _information(rows, tasks.offsets, Z), rows.X.shape[1]
-        left = H[:d, :d] + 1e-10 * np.trace(H[:d, :d]) / d * np.eye(d)
-        on_mean = np.linalg.solve(left, H[:d, d:])
-        projected = H[d:, d:] - H[d:, :d] @ on_mean  # b is integrated out
+        on_mean, projected = _integrate_mean(H, d)
         gamma, found = _select(projected, terms, of)
         is_linear = statistics.is_gaussian or not effects.levels
         # Sites approximate the likelihood near the current effects only, so a longer step could
@@ -315,6 +313,13 @@ def _information(rows: GaussianRows, offsets: NDArray[np.intp], Z: Array) -> Arr
         K = X[start:stop].T @ M[start:stop]
         H -= K.T @ (C[t] @ K) / noise
     return H / noise
+
+
+def _integrate_mean(H: Array, d: int) -> tuple[Array, Array]:
+    """Return the effects of the other columns on b, and their information after integrating b."""
+    left = H[:d, :d] + 1e-10 * np.trace(H[:d, :d]) / d * np.eye(d)
+    on_mean = np.linalg.solve(left, H[:d, d:])
+    return on_mean, H[d:, d:] - H[d:, :d] @ on_mean
 
 
 def _growth(

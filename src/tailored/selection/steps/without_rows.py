@@ -1,5 +1,5 @@
-"""What is learned from errors instead of the likelihood: the offset to medians, and a mean for tasks
-without rows.
+"""What is learned from errors instead of the likelihood: the offset to medians, and a mean for
+tasks without rows.
 
 Random effects take up the differences between tasks, so the prior mean is mostly estimated within
 tasks.  A task without rows is predicted between tasks, where features may have other effects:
