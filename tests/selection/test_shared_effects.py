@@ -63,10 +63,10 @@ def test_information_and_coefficients_are_those_of_the_dense_covariance():
     inverse = np.linalg.inv(S)
     M = np.column_stack([X, Z, y])
     np.testing.assert_allclose(H, M.T @ inverse @ M, rtol=1e-6, atol=1e-8)
-    d, kept = X.shape[1], {0: 0.3, 1: 0.7}
-    H = H[d:, d:] - H[d:, :d] @ np.linalg.solve(H[:d, :d], H[:d, d:])
-    mean, covariance, _ = shared_effects._posterior(H, [np.arange(3), np.arange(3, 4)], kept)
-    prior = np.diag([0.3, 0.3, 0.3, 0.7])
+    _, H = shared_effects._integrate_mean(H, X.shape[1])
+    of, gamma = np.array([0, 0, 0, 1]), np.array([0.3, 0.7])
+    mean, covariance, _ = shared_effects._posterior(H, of, gamma)
+    prior = np.diag(gamma[of])
     V = S + Z @ prior @ Z.T
     b = np.linalg.lstsq(X.T @ np.linalg.inv(V) @ X, X.T @ np.linalg.inv(V) @ y)[0]
     np.testing.assert_allclose(mean, prior @ Z.T @ np.linalg.solve(V, y - X @ b), rtol=1e-5)
