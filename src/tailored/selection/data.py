@@ -39,8 +39,11 @@ R = TypeVar("R")
 #: With at least this number of tasks, a single split into training and held-out tasks replaces
 #: cross-validation.
 MANY_TASKS = 500
+#: With many columns, a column may be non-zero in few tasks, so below this number of tasks, this
+#: many folds replace the split.
+MANY_WIDE_TASKS, WIDE_FOLDS = 2000, 3
 #: Maximum numbers of training tasks and of held-out tasks with a single split.
-MOST_SELECTED = 2000
+MOST_TRAINED, MOST_HELD_OUT = 2000, 1000
 #: Maximum number of operations of an EM step with second moments of all columns.
 LARGEST_WORK = 4e9
 #: With more than this number of coefficients, an unrestricted covariance is a candidate only if the
@@ -213,11 +216,13 @@ class TrainingData:
             first = T - self.n_validation
             return [Split(0, every[:first], every[first % T :])]
         order = np.random.default_rng(self.seed(Draw.FOLDS)).permutation(T)
-        n_folds = min(self.settings.n_folds, T)
-        fold, n_used, most = np.arange(T) % n_folds, n_folds, T
-        if T >= MANY_TASKS:
-            n_used, most = 1, MOST_SELECTED
-        pairs = ((order[fold != i][:most], order[fold == i][:most]) for i in range(n_used))
+        n_folds = n_used = min(self.settings.n_folds, T)
+        fold, train, held_out = np.arange(T) % n_folds, T, T
+        if T >= MANY_TASKS and self.has_many_columns and T < MANY_WIDE_TASKS:
+            n_used = min(n_folds, WIDE_FOLDS)
+        elif T >= MANY_TASKS:
+            n_used, train, held_out = 1, MOST_TRAINED, MOST_HELD_OUT
+        pairs = ((order[fold != i][:train], order[fold == i][:held_out]) for i in range(n_used))
         return [Split(i, *map(np.sort, pair)) for i, pair in enumerate(pairs)]
 
     def prior(self, model: Mixture) -> MixturePrior:

@@ -27,8 +27,9 @@ from ..structures import MixedModel, Structure
 
 #: With more coefficients, low-rank covariances are candidates for numeric targets.
 LOW_RANK = 25
-#: Maximum number of factors of a low-rank covariance.
-MOST_FACTORS = 16
+#: Maximum number of factors of a low-rank covariance, and minimum number of training tasks per
+#: factor.
+MOST_FACTORS, TASKS_PER_FACTOR = 16, 4
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def accept_low_rank(state: State, table: Table) -> State:
         train.append(LowRankFitter(tasks, seed))
         held_out.append(RotatedTasks.of(rest, settings.fit_intercept))
     T = len(train[0].tasks)
-    most = min(MOST_FACTORS, d // 2)
+    most = min(MOST_FACTORS, T // TASKS_PER_FACTOR, d // 2)
     best, single = state.best, state.single
     assert best is not None
     assert single is not None
