@@ -20,7 +20,7 @@ from ..gaussian.em import (
     noise_floor,
     settle,
 )
-from ..gaussian.mixture import LEAST_SIGNAL, Mixture, Shrinkage
+from ..gaussian.mixture import Mixture, Shrinkage
 from ..gaussian.moments import Moments, used_columns
 from ..gaussian.reml import maximise_restricted
 from ..gaussian.rows import Tasks
@@ -36,6 +36,9 @@ PSEUDO_TASKS = (10.0, 100.0)
 #: Maximum number of EM steps with at least as many columns as tasks: early stopping keeps W close
 #: to a multiple of I.
 WIDE_STEPS = 3
+#: A fit is singular if W has an eigenvalue below this fraction of σ²; lme4's limit is 1e-4 for
+#: standard deviations.
+SINGULAR = 1e-8
 
 
 @dataclass(frozen=True)
@@ -220,7 +223,7 @@ class MixedModel(Structure):
         inside = np.flatnonzero(self.pattern(len(used)).diagonal() & used)
         inverse = np.linalg.inv(self.basis(len(used)))[inside]
         variances = np.linalg.eigvalsh(inverse @ model.covariances[0] @ inverse.T)
-        return bool((variances < LEAST_SIGNAL * model.noise).any())
+        return bool((variances < SINGULAR * model.noise).any())
 
     def shrinkage(self, model: Mixture) -> Shrinkage | None:
         if not self.pseudo_tasks:
