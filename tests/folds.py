@@ -20,8 +20,8 @@ def short_fits(n_steps=5, n_folds=2):
     """Stop EM after a few steps, and select the model structure on few folds."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(patch.object(EmpiricalBayesLearner, "_n_folds", n_folds))
-        for name in ("em", "structures"):
-            module = import_module(f"tailored.gaussian.{name}")
+        for name in ("gaussian.em", "selection.structures", "selection.steps.mixtures"):
+            module = import_module(f"tailored.{name}")
             stack.enter_context(
                 patch.object(module, "em", partial(_stop_early, module.em, n_steps))
             )
@@ -31,7 +31,7 @@ def short_fits(n_steps=5, n_folds=2):
 @contextlib.contextmanager
 def no_curves():
     """Propose no shared effects, for tests of a linear model that need a selection."""
-    with patch("tailored.selection.learn.LEAST_TASKS", float("inf")):
+    with patch("tailored.selection.steps.shared_effects.LEAST_TASKS", float("inf")):
         yield
 
 

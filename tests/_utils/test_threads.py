@@ -95,14 +95,14 @@ def test_fits_that_overlap_leave_the_filters_of_warnings_as_they_were(monkeypatc
     X, y, groups = rng.normal(size=(40, 2)), rng.normal(size=40), np.repeat(np.arange(10), 4)
     arrived, learn = [threading.Event() for _ in range(2)], empirical_bayes.learn
 
-    def in_turn(data, **options):
+    def in_turn(*arguments, **options):
         # The first fit waits for the second to begin, and the second for the first to end.
         me = threads.index(threading.current_thread())
         arrived[me].set()
         arrived[1].wait(60)
         if me:
             threads[0].join(60)
-        return learn(data, **options)
+        return learn(*arguments, **options)
 
     monkeypatch.setattr(empirical_bayes, "learn", in_turn)
     before = warning_filters()

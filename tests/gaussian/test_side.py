@@ -1,6 +1,4 @@
-"""Effects of side information on the prior mean: their fit, their relevance, and the features of
-mixing weights.
-"""
+"""Effects of side information on the prior mean: their fit, and their gains in evidence."""
 
 import numpy as np
 import pytest
@@ -9,21 +7,11 @@ from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
 from tailored import TaskSet
-from tailored.datasets import make_circle
 from tailored.gaussian import side as side_module
 from tailored.gaussian.em import fit_mixed_model
 from tailored.gaussian.moments import Moments
-from tailored.gaussian.rows import TaskRows, statistics_of
-from tailored.gaussian.side import (
-    Effect,
-    Group,
-    SideStructure,
-    fit_side,
-    gate_penalties,
-    select_side,
-)
-from tailored.gaussian.structures import Independent, MixedModel, StructureFitter
-from tailored.priors.side_features import SideFeatures
+from tailored.gaussian.rows import TaskRows
+from tailored.gaussian.side import Effect, Group, SideStructure, fit_side
 from tailored.tasks.rows import Scaling
 
 D, Q = 3, 2
@@ -138,8 +126,8 @@ def test_the_gain_of_a_group_is_that_of_the_evidence(monkeypatch, intercept_only
     groups = [*GROUPS, both]
     model = fit_mixed_model(statistics, max_iter=3)
     structure = [Effect(1, False, False, 0.3), Effect(0, True, intercept_only)]
-    kept, candidate = side_module._terms(statistics, groups, structure, model.covariances[0])
-    [(gain, found)] = side_module._gains(statistics, model, [kept], [candidate])
+    kept, candidate = side_module.terms_of(statistics, groups, structure, model.covariances[0])
+    [(gain, found)] = side_module.gains_of(statistics, model, [kept], [candidate])
 
     X = block_diag(*(X for X, _, _ in rows))
     y, T = np.concatenate([y for _, y, _ in rows]), len(rows)
@@ -175,85 +163,8 @@ def test_the_gain_of_a_group_is_that_of_the_evidence(monkeypatch, intercept_only
     assert evidence[-1] == pytest.approx(both, abs=1e-6)
     # MacKay's update of each relevance: the squared effects, relative to their expectation.
     P = np.linalg.inv(V + covariance(candidate, found.effect.relevance))
-    fit = side_module._fit(statistics, model, [kept, found], max_iter=1, learn=True)
+    fit = side_module.fit_terms(statistics, model, [kept, found], max_iter=1, learn=True)
     for before, after in zip([kept, found], fit.terms, strict=True):
         PC = P @ covariance(before, before.effect.relevance)
         factor = (y @ PC @ P @ y) / np.trace(PC)
         assert after.effect.relevance == pytest.approx(factor * before.effect.relevance, rel=1e-6)
-
-
-def circle_with_noise(n_noise=4, units=1.0, permuted=False):
-    """Return statistics and groups of tasks on a circle whose side information has columns of noise
-    first.
-    """
-    tasks = make_circle(120, n_features=3, n_rows=8, random_state=0)
-    rng = np.random.default_rng(0)
-    place = tasks.side_info.astype(float)
-    if permuted:
-        place = place[rng.permutation(len(place))]
-    side = np.hstack([rng.normal(size=(120, n_noise)), place])
-    side = side * units ** np.arange(1 + n_noise) + units
-    tasks = TaskSet.from_arrays(tasks.X * units, tasks.y, tasks.offsets, tasks.labels, side)
-    features = SideFeatures.fit(tasks)
-    v = features(tasks)
-    return statistics_of(tasks, Scaling.of(tasks, True, centre=True), v), features.groups(v)
-
-
-def test_noise_is_dropped_and_the_place_on_the_circle_kept():
-    found = select_side(*circle_with_noise(), has_intercept=True)
-    assert found.describe() == {"columns": [4], "curved": [4], "effect on": "all weights"}
-    assert select_side(*circle_with_noise(permuted=True), has_intercept=True) is None
-
-
-def test_relevance_does_not_depend_on_units():
-    statistics, groups = circle_with_noise()
-    others = circle_with_noise(units=37.0)
-    found, other = (
-        select_side(s, g, has_intercept=True) for s, g in ((statistics, groups), others)
-    )
-    assert found == other
-    for one, two in zip(found.effects, other.effects, strict=True):
-        assert one.relevance == pytest.approx(two.relevance, rel=1e-5)
-    effect, same = (
-        fit.side @ fit_side(fit, found, g).Gamma.T for fit, g in ((statistics, groups), others)
-    )
-    np.testing.assert_allclose(same, effect, atol=1e-5 * np.abs(effect).max())
-
-
-def test_only_coefficients_that_vary_have_effects():
-    statistics, _, _ = tiny(T=60, n=8)
-    found = select_side(statistics, GROUPS, has_intercept=True, varying=(1, 2))
-    assert found is not None
-    Gamma = fit_side(statistics, found, GROUPS).Gamma
-    assert Gamma[1].any()
-    assert not Gamma[0].any()
-    only = select_side(statistics, GROUPS, has_intercept=True, varying=(2,))
-    assert only.describe()["effect on"] == "intercept"
-    assert all(
-        not e.intercept_only for e in select_side(statistics, GROUPS, has_intercept=False).effects
-    )
-
-
-def test_relevant_features_of_mixing_weights():
-    rng = np.random.default_rng(0)
-    component = rng.integers(3, size=90)
-    hint = np.where(rng.random(90) < 0.7, component, rng.integers(3, size=90))
-    side = np.hstack([rng.normal(size=(90, 5)), np.eye(3)[hint]])
-    groups = [Group(j, False, np.array([j]), np.eye(1)) for j in range(5)]
-    groups.append(Group(5, False, np.arange(5, 8), np.eye(3)))
-    shares = 0.1 / 3 + 0.9 * np.eye(3)[component]
-    penalties = gate_penalties(side, groups, shares)
-    # as if the three relevant features were all
-    np.testing.assert_allclose(penalties, [np.inf] * 5 + [3 / 8] * 3)
-    assert np.isinf(gate_penalties(side, groups, shares[rng.permutation(90)])).all()
-
-
-def test_a_fitter_subtracts_the_effects_first():
-    statistics, rows, _ = tiny(T=40)
-    fitter = StructureFitter.of(statistics, [0], effects(), GROUPS)
-    model = fitter.fit(MixedModel())
-    np.testing.assert_array_equal(model.side, fit_side(statistics, effects(), GROUPS).Gamma)
-    expected = log_likelihood(rows, model.means[0], model.side, model.covariances[0], model.noise)
-    assert statistics.posterior(model).log_evidence.sum() == pytest.approx(expected, rel=1e-8)
-    # Independent tasks share no effects.
-    assert fitter.fit(Independent(1.0)).side is None

@@ -72,6 +72,7 @@ def test_means_are_proportional_to_the_exposure(learner):
     # A rate twice as high is an intercept higher by log 2, or twice the exposure.
     shifted = learner.adapt(X[:4], Y[:4], exposure=EXPOSURE[:4])
     shifted._posterior.weights[0, -1] += np.log(2.0)
+    shifted._posterior.means[0, :, -1] += np.log(2.0)
     np.testing.assert_array_equal(
         model.predict_interval(X[:3], exposure=twice), shifted.predict_interval(X[:3])
     )

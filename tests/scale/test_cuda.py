@@ -241,6 +241,7 @@ def test_a_fit_on_the_device_is_that_of_the_cpu(kind, monkeypatch):
     import torch
 
     from tailored.selection import data
+    from tailored.selection.steps import low_rank
 
     tasks = ragged(400, 4)
     if kind == "levels":
@@ -255,8 +256,8 @@ def test_a_fit_on_the_device_is_that_of_the_cpu(kind, monkeypatch):
     if kind == "low rank":
         columns = {"task": "user", "target": "y", "side_columns": ["age", "other"]}
         tasks = TaskSet.from_frame(low_rank_frame(300), **columns)
-        for limit in ("LOW_RANK", "WIDE"):
-            monkeypatch.setattr(data, limit, 7)
+        monkeypatch.setattr(data, "WIDE", 7)
+        monkeypatch.setattr(low_rank, "LOW_RANK", 7)
     kept = tasks[tasks.sizes > 0]
     # A sample of 150 tasks, refined on all of them: here from their rows, there on the device.
     monkeypatch.setattr(

@@ -20,7 +20,7 @@ from tailored.scale.dask import DaskSource
 from tailored.scale.disk import DiskSource
 from tailored.scale.reservoir import Reservoir
 from tailored.selection import data
-from tailored.selection import search as selection
+from tailored.selection.steps import low_rank
 from tailored.tasks.rows import Scaling
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
@@ -120,9 +120,9 @@ def low_rank_frame(n_tasks, n_features=7, n_rows=6, seed=0):
 def test_low_rank_and_relevance_are_the_same_from_all_sources(size, compiled, monkeypatch):
     """With fewer tasks than a sample contains, and with more; from moments, and from rows."""
     dd = pytest.importorskip("dask.dataframe", reason="needs Dask")
-    for limit in ("LOW_RANK", "WIDE"):
-        monkeypatch.setattr(data, limit, 7)
-    monkeypatch.setattr(selection, "MOST_FACTORS", 2)
+    monkeypatch.setattr(data, "WIDE", 7)
+    monkeypatch.setattr(low_rank, "LOW_RANK", 7)
+    monkeypatch.setattr(low_rank, "MOST_FACTORS", 2)
     monkeypatch.setattr(EmpiricalBayesLearner, "_n_folds", 2)
     monkeypatch.setattr(
         Reservoir.__init__, "__defaults__", (size, *Reservoir.__init__.__defaults__[1:])

@@ -5,7 +5,10 @@ from dataclasses import fields, is_dataclass
 import numpy as np
 
 from tailored import TaskSet
+from tailored._utils.progress import Stages
 from tailored._utils.records import Stored
+from tailored.selection.loop import search
+from tailored.selection.steps import STEPS
 
 
 def skewed_tasks(seed, n_tasks=60, d=4, n_rows=12, side=False, scale=0.5):
@@ -53,3 +56,8 @@ def same_numbers(one, other):
                 same_numbers(getattr(one, part.name), getattr(other, part.name))
     else:
         assert one == other
+
+
+def selected(data, steps=STEPS):
+    """Return what some steps of the selection accept."""
+    return search(data, steps, Stages(""))[0]

@@ -73,7 +73,7 @@ def test_constant_column_is_the_intercept(few_steps):
 @pytest.mark.parametrize(("n_tasks", "n_validation"), [(11, 0), (600, 0), (30, 7)])
 def test_folds_do_not_train_on_their_held_out_tasks(n_tasks, n_validation):
     tasks = skewed_tasks(0, n_tasks=n_tasks, d=2, n_rows=3)
-    folds = TrainingData(tasks, None, n_validation, Settings(Absolute(), True, 0, None)).folds
+    folds = TrainingData(tasks, None, n_validation, Settings(Absolute(), True, 0, None)).splits
     assert len(folds) == (5 if n_tasks == 11 else 1)
     for fold in folds:
         assert not set(fold.train) & set(fold.held_out)

@@ -8,8 +8,8 @@ from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.gaussian.low_rank import LowRankFitter, RotatedTasks
 from tailored.gaussian.rows import TaskRows
 from tailored.selection import data
-from tailored.selection import search as selection
-from tailored.selection.low_rank_search import LowRankSearch
+from tailored.selection.steps import low_rank
+from tailored.selection.steps.low_rank import LowRankSearch
 
 
 def subspace_tasks(n_tasks, n_features, bases, n_rows, seed, noise=0.3):
@@ -77,9 +77,9 @@ def test_more_directions_than_low_rank_allows(few_steps, monkeypatch):
     """With two factors at most and weights in five directions, an unrestricted covariance is
     selected.
     """
-    for name in ("LOW_RANK", "WIDE"):
-        monkeypatch.setattr(data, name, 6)
-    monkeypatch.setattr(selection, "MOST_FACTORS", 2)
+    monkeypatch.setattr(data, "WIDE", 6)
+    monkeypatch.setattr(low_rank, "LOW_RANK", 6)
+    monkeypatch.setattr(low_rank, "MOST_FACTORS", 2)
     basis = np.linalg.qr(np.random.default_rng(0).standard_normal((8, 5)))[0]
     X, y, _ = subspace_tasks(150, 8, [basis], 8, seed=1)
     learner = EmpiricalBayesLearner().fit(TaskSet.from_tasks(list(zip(X, y, strict=True))))

@@ -2,22 +2,24 @@
 matter.
 """
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from bayes_samples import selected
 from folds import few_folds
-from tailored import TaskSet
+from tailored import EmpiricalBayesLearner, TaskSet
 from tailored._utils.progress import Stages
 from tailored.datasets import make_clusters
 from tailored.gaussian.responses import Poisson
 from tailored.gaussian.side import Effect, SideStructure
 from tailored.losses import Squared
 from tailored.priors.side_features import SideFeatures
-from tailored.selection import learn, rule
-from tailored.selection import search as selection
+from tailored.selection import rule
 from tailored.selection.data import Settings, TrainingData
+from tailored.selection.loop import Candidate, State, Table, search
 from tailored.selection.rule import (
     RICHER,
     Score,
@@ -27,6 +29,13 @@ from tailored.selection.rule import (
     passes_guard,
     significant,
 )
+from tailored.selection.steps import STEPS, mixtures, shared_effects, side_information
+from tailored.selection.steps.covariance import select_covariance
+from tailored.selection.steps.mixtures import count_components
+from tailored.selection.steps.noise import accept_dispersion
+from tailored.selection.steps.shared_effects import accept_shared_effects
+from tailored.selection.steps.side_information import accept_side_information
+from tailored.selection.steps.without_rows import accept_offset
 
 T = 40
 
@@ -53,9 +62,31 @@ def data_of(tasks, loss=None, **changes):
     )
 
 
-def select_covariance(data):
-    search = selection._Search(data, None, Stages(""))
-    return search, *search.covariances()
+# ---------------------------------------------------------------------------------------- the steps
+
+
+def test_the_rule_lists_the_steps_in_their_order():
+    listed = re.findall(r"^\((\d)\) ([\w ]+)", rule.__doc__, flags=re.MULTILINE)
+    for number, (step, (label, text)) in enumerate(zip(STEPS, listed, strict=True), start=1):
+        assert label == str(number)
+        assert text.startswith(step.__name__.split("_", 1)[1].replace("_", " "))
+
+
+@pytest.mark.parametrize("step", [step for step in STEPS if step is not select_covariance])
+def test_every_step_but_the_covariance_can_be_left_out(step, monkeypatch, few_steps):
+    """As in studies that compare the model with and without a step."""
+    rng, T, n = np.random.default_rng(0), 60, 10
+    X, side = rng.uniform(-2.0, 2.0, (T * n, 1)), rng.normal(size=(T, 1))
+    level = np.repeat(side[:, 0] + 0.5 * rng.normal(size=T), n)
+    y = level + X[:, 0] + 0.3 * X[:, 0] ** 2 + rng.exponential(size=T * n)
+    tasks = TaskSet(X, y, np.repeat(np.arange(T), n), side_info=dict(enumerate(side)))
+    steps = [each for each in STEPS if each is not step]
+    monkeypatch.setattr(EmpiricalBayesLearner, "_steps", steps)
+    learner = few_folds(loss="absolute").fit(tasks)
+    prior = learner.prior_
+    assert (prior.shared is None) == (step is accept_shared_effects)
+    assert (learner.side_structure_ is None) == (step is accept_side_information)
+    assert (prior.offset == 0.0) == (step is accept_offset)
 
 
 # ------------------------------------------------------------------------------------ significance
@@ -168,7 +199,7 @@ def test_one_outlying_task_does_not_reject_a_large_effect_of_side_information():
     y = start[rat] + slope[rat] * time + 4.0 * rng.normal(size=176)
     data = data_of(TaskSet(time[:, None], y, rat, side_info=dict(enumerate(diet[:, None]))))
     data = replace(data, side=SideFeatures.fit(data.tasks))
-    assert selection.select(data, Stages("")).side is not None
+    assert selected(data).side is not None
 
 
 @pytest.mark.parametrize("name", ["errors", "prior_errors"])
@@ -193,27 +224,23 @@ def grouped(n_tasks, n_rows, d, slopes, seed, intercept=1.0):
 
 
 @pytest.mark.parametrize("lead", ["intercept", "diagonal", "full"])
-def test_the_density_decides_between_covariances(lead, monkeypatch):
+def test_the_density_decides_between_covariances(lead):
     """Also if its lead is within its standard error; a total error above that of the random
     intercept excludes.
     """
-    original = selection._score
 
-    def fabricated(data, fold, structure, fit):
-        n = len(fold.held_out)
-        leads = structure.covariance == lead and not structure.pseudo_tasks
-        density = np.linspace(-1.0, 1.0, n) * leads + 1e-3 * leads
-        same = {
-            "density": density,
-            "errors": np.full(n, 1.0 + excess * leads),
-            "prior_errors": np.ones(n),
-        }
-        return replace(original(data, fold, structure, fit), **same)
+    class Fabricated(Table):
+        def compete(self, structure, folds):
+            leads = structure.covariance == lead and not structure.pseudo_tasks
+            density = np.linspace(-1.0, 1.0, T) * leads + 1e-3 * leads
+            return Candidate(
+                density, np.full(T, 1.0 + excess * leads), np.ones(T), structure, folds, [], []
+            )
 
-    monkeypatch.setattr(selection, "_score", fabricated)
+    state = State.of(data_of(grouped(15, 4, 2, 0.5, seed=1), n_folds=3))
     for excess in (0.0, 0.1):
-        single = select_covariance(data_of(grouped(15, 4, 2, 0.5, seed=1), n_folds=3))[2]
-        found = single.structure.covariance, single.structure.pseudo_tasks
+        selected = select_covariance(state, Fabricated()).best.structure
+        found = selected.covariance, selected.pseudo_tasks
         assert (found == (lead, 0.0)) == (excess == 0.0 or lead == "intercept")
 
 
@@ -239,10 +266,10 @@ def test_held_out_targets_do_not_change_the_fits_of_their_fold():
     """Targets are scaled by all tasks, which must only change the units of a fit."""
     tasks = grouped(30, 6, 2, 0.7, seed=2)
     data = data_of(tasks)
-    first = data.folds[0]
+    first = data.splits[0]
     constant = np.where(np.isin(np.arange(len(tasks)), first.held_out), 50.0, 0.0)
     moved = data_of(tasks.replace(y=tasks.y + np.repeat(constant, tasks.sizes)))
-    np.testing.assert_array_equal(moved.folds[0].held_out, first.held_out)
+    np.testing.assert_array_equal(moved.splits[0].held_out, first.held_out)
 
     def in_users_units(data, fit):
         unit = data.scaling.target
@@ -250,15 +277,15 @@ def test_held_out_targets_do_not_change_the_fits_of_their_fold():
         return W, fit.noise * unit**2, data.scaling.raw_weights(fit.means.copy())
 
     changed = 0
-    before, after = (select_covariance(each)[1] for each in (data, moved))
+    before, after = (search(each, [select_covariance], Stages(""))[1] for each in (data, moved))
     for one, other in zip(before, after, strict=True):
         assert one.structure == other.structure
         for a, b in zip(
-            in_users_units(data, one.fits[0]), in_users_units(moved, other.fits[0]), strict=True
+            in_users_units(data, one.models[0]), in_users_units(moved, other.models[0]), strict=True
         ):
             np.testing.assert_allclose(b, a, rtol=1e-3, atol=1e-4)
         # In the other folds, these are training tasks.
-        changed += in_users_units(moved, other.fits[1])[0][-1, -1] > 100.0
+        changed += in_users_units(moved, other.models[1])[0][-1, -1] > 100.0
     assert changed == len(before) - 1  # all but pooled regression
 
 
@@ -271,25 +298,23 @@ def test_a_mixture_that_wins_by_density_alone_is_not_selected(monkeypatch):
     them.
     """
     n_tasks, n_rows = 150, 6
-    monkeypatch.setattr(selection, "COMPONENTS", (2,))
+    monkeypatch.setattr(mixtures, "COMPONENTS", (2,))
     for seed in (1, 2):
         rng = np.random.default_rng(seed)
         scale = np.where(rng.random((n_tasks, n_rows)) < 0.02, 6.0, 0.2)
         y = rng.normal(0.0, 0.3, (n_tasks, 1)) + scale * rng.normal(size=(n_tasks, n_rows))
         tasks = TaskSet(np.zeros((y.size, 0)), y.ravel(), np.repeat(np.arange(n_tasks), n_rows))
         data = data_of(tasks)
-        search, _, single = select_covariance(data)
-        assert search.count_components(single, single) == 1
+        found = search(data, [select_covariance], Stages(""))
+        assert count_components(*found) == 1
         with monkeypatch.context() as patched:
             patched.setattr(rule, "passes_guard", lambda richer, single: True)
-            assert search.count_components(single, single) == 2
+            assert count_components(*found) == 2
 
 
 def test_clear_clusters_pass_the_guard():
     tasks = make_clusters(80, n_clusters=2, n_rows=15, n_features=4, rank=1, random_state=0)
-    data = data_of(tasks)
-    search, _, single = select_covariance(data)
-    assert search.count_components(single, single) >= 2
+    assert count_components(*search(data_of(tasks), [select_covariance], Stages(""))) >= 2
 
 
 # ---------------------------------------------------------------------------------------- proposals
@@ -310,28 +335,31 @@ def curved(curve, seed, n_tasks=40, n_rows=8):
     return data_of(TaskSet(X, y, groups))
 
 
+def accepted_effects(data):
+    return selected(data, [accept_shared_effects]).effects
+
+
 def test_curves_are_accepted_on_held_out_tasks():
-    accepted = learn._accepted_effects(curved(0.5, 0))
-    assert len(accepted.effects.effects) == 1
-    assert learn._accepted_effects(curved(0.0, 0)) is None
+    assert len(accepted_effects(curved(0.5, 0)).effects.effects) == 1
+    assert accepted_effects(curved(0.0, 0)) is None
 
 
 def test_curves_that_are_noise_are_rejected(monkeypatch):
     """The curve of each fit is one of noise: it has evidence in the tasks it was fitted to, and in
     no others.
     """
-    rng, original = np.random.default_rng(0), learn.fit_effects
+    rng, original = np.random.default_rng(0), shared_effects.fit_effects
     data = curved(0.0, 1)
 
-    def proposed(each, **options):
-        if not each.settings.proposes:
-            return original(each, **options)
+    def proposed(each, *, proposes=True, **options):
+        if not proposes:
+            return original(each, proposes=False, **options)
         noise = rng.normal() * 2.0 * each.tasks.X[:, 0] ** 2
         return original(replace(each, tasks=each.tasks.replace(y=each.tasks.y + noise)), **options)
 
-    monkeypatch.setattr(learn, "fit_effects", proposed)
+    monkeypatch.setattr(shared_effects, "fit_effects", proposed)
     assert proposed(data) is not None
-    assert learn._accepted_effects(data) is None
+    assert accepted_effects(data) is None
 
 
 def counts(dispersed, seed, n_tasks=60, n_rows=8):
@@ -345,9 +373,12 @@ def counts(dispersed, seed, n_tasks=60, n_rows=8):
 
 
 def test_dispersion_is_accepted_where_counts_are_dispersed():
-    assert learn._with_dispersion(counts(True, 0), None).response.name == "negative_binomial"
+    def response(data):
+        return selected(data, [accept_dispersion]).data.response.name
+
+    assert response(counts(True, 0)) == "negative_binomial"
     # Two standard errors are rarely exceeded by chance.
-    found = [learn._with_dispersion(counts(False, seed), None).response.name for seed in range(4)]
+    found = [response(counts(False, seed)) for seed in range(4)]
     assert found.count("poisson") >= 3
 
 
@@ -361,7 +392,7 @@ def test_side_information_is_accepted_on_held_out_tasks(monkeypatch):
         tasks = TaskSet(X, rest + effect * side[groups, 0], groups, side_info=dict(enumerate(side)))
         data = data_of(tasks, n_folds=3)
         data = replace(data, side=SideFeatures.fit(tasks))
-        assert (selection.select(data, Stages("")).side is not None) == bool(effect)
+        assert (selected(data).side is not None) == bool(effect)
     # 20 effects of noise lower the density by more than two standard errors.
     noise = rng.normal(size=(60, 20))
     data = data_of(TaskSet(X, rest, groups, side_info=dict(enumerate(noise))), n_folds=3)
@@ -369,5 +400,5 @@ def test_side_information_is_accepted_on_held_out_tasks(monkeypatch):
     proposal = SideStructure(
         tuple(Effect(j, intercept_only=True, relevance=1.0) for j in range(20))
     )
-    monkeypatch.setattr(selection, "_propose_side", lambda data: proposal)
-    assert selection.select(data, Stages("")).side is None
+    monkeypatch.setattr(side_information, "select_side", lambda *_, **__: proposal)
+    assert selected(data).side is None

@@ -14,14 +14,16 @@ from tailored import EmpiricalBayesLearner, TaskSet
 from tailored._utils.progress import Stages
 from tailored.datasets import make_clusters
 from tailored.exceptions import UnhelpfulWarning
-from tailored.gaussian import side
-from tailored.gaussian.structures import PSEUDO_TASKS, StructureFitter, covariance_structures
 from tailored.losses import Absolute
 from tailored.priors.side_features import SideFeatures
 from tailored.selection import learn
-from tailored.selection import search as selection
-from tailored.selection.data import Settings, TrainingData
-from tailored.selection.search import LEAST_COMPARED, better_baseline
+from tailored.selection.data import Settings, Training, TrainingData
+from tailored.selection.loop import search
+from tailored.selection.steps import mixtures
+from tailored.selection.steps.covariance import covariance_structures, select_covariance
+from tailored.selection.steps.mixtures import count_components
+from tailored.selection.structures import PSEUDO_TASKS
+from tailored.selection.training_summary import LEAST_COMPARED, better_baseline
 
 
 def tasks_of(weights, n_rows, noise, seed, level=0.0):
@@ -64,7 +66,7 @@ def test_correlations_are_shrunk_to_zero():
     rng = np.random.default_rng(0)
     weights = rng.normal(size=(12, 1)) * [1.0, 0.9] + 0.1 * rng.normal(size=(12, 2))
     statistics = data_of(tasks_of(weights, 4, 1.0, 1), fit_intercept=False).statistics
-    fitter = StructureFitter.of(statistics, [0])
+    fitter = Training(statistics, [0])
     fits = [fitter.fit(full).covariances[0] for full in covariance_structures(2, False)[2:]]
     correlations = [W[0, 1] / np.sqrt(W[0, 0] * W[1, 1]) for W in fits]
     assert (np.diff(correlations) < 0.0).all()
@@ -150,42 +152,32 @@ def test_the_pooled_fit_is_a_rival():
     tasks = tasks_of(np.tile([1.0, -1.0], (16, 1)), 6, 1.0, 0)
     found = learn.learn(data_of(tasks))
     assert found.warning is None
-    best = replace(found.selection.best, errors=found.selection.best.errors + 1.0)
-    worse = replace(found, selection=replace(found.selection, best=best))
+    worse = replace(found, best=replace(found.best, errors=found.best.errors + 1.0))
     assert "higher than those of the pooled regression; check" in worse.warning
 
 
 # ---------------------------------------------------------------- components
 
 
-def count_components(data):
-    search = selection._Search(data, None, Stages(""))
-    _, single = search.covariances()
-    return search.count_components(single, single)
+def number_of_components(data):
+    return count_components(*search(data, [select_covariance], Stages("")))
 
 
 def test_components_are_counted_as_they_will_be_used(monkeypatch):
     """With side information, mixing weights depend on it; the single Gaussian was evaluated
     before.
     """
-    seen, score = [], selection._score
-
-    def watched(data, fold, structure, mixture):
-        seen.append(mixture)
-        return score(data, fold, structure, mixture)
-
-    monkeypatch.setattr(selection, "COMPONENTS", (2,))
-    monkeypatch.setattr(side, "least_gain", lambda n: -np.inf)  # all side information is relevant
+    monkeypatch.setattr(mixtures, "COMPONENTS", (2,))
+    monkeypatch.setattr(mixtures, "least_gain", lambda n: -np.inf)  # all of it is relevant
     tasks = make_clusters(
         60, n_clusters=2, n_rows=10, n_features=4, rank=1, hint=0.8, random_state=0
     )
-    data = data_of(tasks)
-    data = replace(data, side=SideFeatures.fit(tasks))
-    monkeypatch.setattr(selection, "_score", watched)
-    count_components(data)
-    mixtures = [mixture for mixture in seen if mixture.n_components == 2]
-    assert len(mixtures) == len(data.folds)
-    assert all(mixture.gates is not None for mixture in mixtures)
+    data = replace(data_of(tasks), side=SideFeatures.fit(tasks))
+    state, table = search(data, [select_covariance], Stages(""))
+    count_components(state, table)
+    (rough,) = (row for row in table if row.structure.n_components == 2)
+    assert len(rough.models) == len(data.splits)
+    assert all(mixture.gates is not None for mixture in rough.models)
 
 
 def test_weights_with_a_length_have_a_component_for_each_sign():
@@ -195,7 +187,7 @@ def test_weights_with_a_length_have_a_component_for_each_sign():
     )
     train, _ = tasks[:200].support_query(40, shuffle=False)
     data = replace(data_of(train), side=SideFeatures.fit(train))
-    assert count_components(data) >= 8
+    assert number_of_components(data) >= 8
 
 
 # ---------------------------------------------------------------- what is selected

@@ -5,19 +5,25 @@ the intercept.
 import numpy as np
 import pytest
 
+from bayes_samples import selected
 from folds import few_folds
 from studies.theory.bayes import CurveOracle
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored._utils.progress import Stages
 from tailored.datasets import make_circle
+from tailored.gaussian.moments import Moments
+from tailored.gaussian.rows import statistics_of
+from tailored.gaussian.side import Effect, Group, SideStructure, fit_side
 from tailored.losses import Absolute
 from tailored.priors.side_features import SideFeatures
-from tailored.selection import search as selection
-from tailored.selection.data import Settings, TrainingData
+from tailored.selection.data import Settings, Training, TrainingData
+from tailored.selection.steps import mixtures
+from tailored.selection.steps.side_information import select_side
+from tailored.selection.structures import Independent, MixedModel
+from tailored.tasks.rows import Scaling
 
 
 def test_the_circle_is_found(monkeypatch):
-    monkeypatch.setattr(selection, "COMPONENTS", (2,))
+    monkeypatch.setattr(mixtures, "COMPONENTS", (2,))
     both, truth = make_circle(500, n_features=4, n_rows=10, random_state=0, return_truth=True)
     train, test = both[:200], both[200:]
     learner = few_folds(loss="absolute").fit(train)
@@ -93,5 +99,88 @@ def test_a_weak_effect_on_the_intercept_is_kept():
         data = TrainingData(
             tasks, SideFeatures.fit(tasks), 0, Settings(Absolute(), True, 0, None, n_folds=2)
         )
-        kept += selection.select(data, Stages("")).side is not None
+        kept += selected(data).side is not None
     assert kept >= 3
+
+
+def circle_with_noise(n_noise=4, units=1.0, permuted=False):
+    """Return statistics and groups of tasks on a circle whose side information has columns of noise
+    first.
+    """
+    tasks = make_circle(120, n_features=3, n_rows=8, random_state=0)
+    rng = np.random.default_rng(0)
+    place = tasks.side_info.astype(float)
+    if permuted:
+        place = place[rng.permutation(len(place))]
+    side = np.hstack([rng.normal(size=(120, n_noise)), place])
+    side = side * units ** np.arange(1 + n_noise) + units
+    tasks = TaskSet.from_arrays(tasks.X * units, tasks.y, tasks.offsets, tasks.labels, side)
+    features = SideFeatures.fit(tasks)
+    v = features(tasks)
+    return statistics_of(tasks, Scaling.of(tasks, True, centre=True), v), features.groups(v)
+
+
+def test_noise_is_dropped_and_the_place_on_the_circle_kept():
+    found = select_side(*circle_with_noise(), has_intercept=True)
+    assert found.describe() == {"columns": [4], "curved": [4], "effect on": "all weights"}
+    assert select_side(*circle_with_noise(permuted=True), has_intercept=True) is None
+
+
+def test_relevance_does_not_depend_on_units():
+    statistics, groups = circle_with_noise()
+    others = circle_with_noise(units=37.0)
+    found, other = (
+        select_side(s, g, has_intercept=True) for s, g in ((statistics, groups), others)
+    )
+    assert found == other
+    for one, two in zip(found.effects, other.effects, strict=True):
+        assert one.relevance == pytest.approx(two.relevance, rel=1e-5)
+    effect, same = (
+        fit.side @ fit_side(fit, found, g).Gamma.T for fit, g in ((statistics, groups), others)
+    )
+    np.testing.assert_allclose(same, effect, atol=1e-5 * np.abs(effect).max())
+
+
+#: Each of two features is a group of its own.
+GROUPS = [Group(j, False, np.array([j]), np.eye(1)) for j in range(2)]
+
+
+def described(T):
+    """Statistics of tasks with correlated effects of two features on three coefficients."""
+    rng = np.random.default_rng(0)
+    v, Gamma = rng.normal(size=(T, 2)), rng.normal(size=(3, 2))
+    L = np.array([[0.5, 0, 0], [0.2, 0.3, 0], [0.3, -0.1, 0.4]])
+    entries = []
+    for s in v:
+        X = np.column_stack([rng.normal(size=(8, 2)), np.ones(8)])
+        w = np.arange(3.0) + Gamma @ s + L @ rng.normal(size=3)
+        entries.append((X, X @ w + 0.4 * rng.normal(size=8)))
+    return Moments.of(TaskSet.from_tasks(entries), Scaling.raw(3), v)
+
+
+def test_only_coefficients_that_vary_have_effects():
+    statistics = described(60)
+    found = select_side(statistics, GROUPS, has_intercept=True, varying=(1, 2))
+    assert found is not None
+    Gamma = fit_side(statistics, found, GROUPS).Gamma
+    assert Gamma[1].any()
+    assert not Gamma[0].any()
+    only = select_side(statistics, GROUPS, has_intercept=True, varying=(2,))
+    assert only.describe()["effect on"] == "intercept"
+    assert all(
+        not e.intercept_only for e in select_side(statistics, GROUPS, has_intercept=False).effects
+    )
+
+
+def test_effects_are_removed_before_structures_are_fitted():
+    statistics, side = described(40), SideStructure((Effect(0), Effect(1)))
+    training = Training(statistics, [0], GROUPS).with_side(side)
+    Gamma = fit_side(statistics, side, GROUPS).Gamma
+    model = training.fit(MixedModel())
+    np.testing.assert_array_equal(model.side, Gamma)
+    rest = Training(statistics.shifted(statistics.side @ Gamma.T), [0]).fit(MixedModel())
+    np.testing.assert_allclose(model.covariances, rest.covariances, rtol=0.02)
+    # Independent tasks share no effects.
+    alone = training.fit(Independent(1.0))
+    assert alone.side is None
+    np.testing.assert_allclose(alone.noise, Training(statistics, [0]).fit(Independent(1.0)).noise)

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 import tailored
+from bayes_samples import selected
 from folds import few_folds
 from tailored import TaskSet
-from tailored._utils.progress import Stages
 from tailored.losses import Squared
 from tailored.selection.data import Settings, TrainingData
-from tailored.selection.search import select
-from tailored.selection.without_rows import difference, fit_moves
+from tailored.selection.steps.covariance import select_covariance
+from tailored.selection.steps.without_rows import accept_mean_without_rows
+from tailored.selection.structures import difference
 
 SIZES = (2, 3, 6, 11)
 
@@ -52,8 +53,8 @@ def test_the_fraction_of_delta_is_its_best_minus_a_standard_error():
     """
     tasks = panel(0)
     data = TrainingData(tasks, None, 30, Settings(Squared(), True, 0, None))
-    fit = select(data, Stages("")).best.fits[0]
-    moves = fit_moves(data, fit, [fit])
+    state = selected(data, [select_covariance, accept_mean_without_rows])
+    (fit,), (prior,) = state.best.models, state.best.priors
     delta = difference(data, tasks[:60], fit)
     b, a = [], []
     for task in tasks[60:]:
@@ -62,7 +63,8 @@ def test_the_fraction_of_delta_is_its_best_minus_a_standard_error():
         a.append(np.mean((X @ delta) ** 2))
     expected = (np.mean(b) - np.std(b, ddof=1) / np.sqrt(30)) / np.mean(a)
     assert 0.2 < expected < 1.0
-    np.testing.assert_allclose(moves.folds[0], expected * delta, rtol=1e-8)
+    assert state.without_rows == pytest.approx(expected, rel=1e-8)
+    np.testing.assert_allclose(prior.without_rows, expected * delta, rtol=1e-8)
 
 
 def test_a_difference_that_held_out_tasks_do_not_have_is_zero():
@@ -73,8 +75,9 @@ def test_a_difference_that_held_out_tasks_do_not_have_is_zero():
         np.repeat(np.arange(90), np.append(first.sizes, second.sizes)),
     )
     data = TrainingData(tasks, None, 30, Settings(Squared(), True, 0, None))
-    fit = select(data, Stages("")).best.fits[0]
-    assert fit_moves(data, fit, [fit]).without_rows is None
+    state = selected(data, [select_covariance, accept_mean_without_rows])
+    assert state.without_rows == 0.0
+    assert all(prior.without_rows is None for prior in state.best.priors)
 
 
 def test_delta_improves_predictions_without_rows_and_no_others(fitted, tmp_path):

@@ -25,7 +25,7 @@ from ..tasks.rows import Array
 from .mixture import Mixture, Want
 from .moments import influence, used_columns
 from .rows import Tasks
-from .side import SideFit, Term, design, information_of, normal_equations, roots_of
+from .side import SideFit, Term, basis_of, design, information_of, normal_equations, roots_of
 from .sites import MOST_DIRECTIONS, ResponseRows
 
 #: Maximum number of entries of (b, Γ) whose errors are computed jointly; with more, Γ is treated as
@@ -110,12 +110,12 @@ def mean_covariance(
     """Return the covariance of the errors of b and Γ; None if neither was estimated.
 
     Γ was estimated from ``repeated`` times as many tasks as given, and b from ``times`` times as
-    many as Γ, because `tailored.gaussian.structures.refine` does not update Γ.  The standard error
+    many as Γ, because `Structure.refine` in `selection` does not update Γ.  The standard error
     of Γ is at most its prior standard deviation.
     """
     model, d = as_one(model), tasks.n_features
     terms = [] if side is None or model.side is None else side.terms
-    features = np.unique(np.concatenate([np.zeros(0, np.intp), *(term.features for term in terms)]))
+    features = np.flatnonzero(basis_of(tasks, terms).any(axis=1))
     if d * (1 + len(features)) > MOST_TOGETHER:
         terms, features = [], features[:0]
     # The parameters are b and z, the parameters of the terms, whose prior is standard normal.
@@ -134,10 +134,8 @@ def mean_covariance(
     entries[0, :, :d] = np.diag(is_used[:d])
     at = d
     for term in terms:
-        block = np.sqrt(term.effect.relevance) * np.kron(term.R, term.L).reshape(
-            len(term.R), d, term.size
-        )
-        entries[1 + np.searchsorted(features, term.features), :, at : at + term.size] += block
+        block = np.sqrt(term.effect.relevance) * np.kron(term.R[features], term.L)
+        entries[1:, :, at : at + term.size] = block.reshape(len(features), d, term.size)
         at += term.size
     entries = entries[:, :, first:]
     column, row = np.nonzero(entries.any(axis=2))

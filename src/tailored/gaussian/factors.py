@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,10 @@ class FactorRows:
     @property
     def n_rows(self) -> int:
         return len(self.y)
+
+    def roughly(self) -> Self:
+        """Return the same rows, as approximations are not needed."""
+        return self
 
     def take(self, index: Index | slice) -> FactorRows:
         """Return the tasks at these positions."""

@@ -35,8 +35,8 @@ RELEVANCES = np.geomspace(1e-4, 4.0, 24)
 #: Maximum number of rounds of score tests or of fits to sites, and number of EM steps or updates of
 #: γ after each round.
 ROUNDS, STEPS = 4, 10
-#: Maximum number of parameters of one effect, and of all effects together.
-LARGEST_EFFECT, LARGEST_TOTAL = 400, 1000
+#: Maximum number of parameters of one effect.
+LARGEST_EFFECT = 400
 #: Prior precision of b, relative to the information about b; the prior only matters in directions
 #: without information.
 FLAT = 1e-9
@@ -87,10 +87,9 @@ class SideStructure:
 
 
 class Term(NamedTuple):
-    """An effect with its features and its prior: L (d, p) and R (k, m); Z has p m entries."""
+    """An effect and its prior: L (d, p) and R (q, m); Z has p m entries."""
 
     effect: Effect
-    features: NDArray[np.intp]
     L: Array
     R: Array
 
@@ -111,54 +110,6 @@ class SideFit:
     terms: list[Term]
 
 
-def select_side(
-    tasks: Tasks,
-    groups: Sequence[Group],
-    *,
-    has_intercept: bool,
-    varying: tuple[int, ...] | None = None,
-) -> SideStructure | None:
-    """Select the effects that raise the log evidence of the tasks by more than `least_gain`; return
-    None if there are none.
-    """
-    plain = fit_roughly(tasks, varying)
-    tasks, model = tasks.gaussian(plain)
-    W = model.covariances[0]
-    kinds = [True] * has_intercept
-    if not has_intercept or W[:-1].any():
-        kinds.append(False)  # otherwise only the intercept differs between tasks
-    small = [group for group in groups if group.root.shape[1] <= LARGEST_EFFECT]
-    effects = [Effect(group.column, group.curved, only) for group in small for only in kinds]
-    candidates = [term for term in _terms(tasks, groups, effects, W) if term.L.any()]
-    least, kept = least_gain(len(candidates)), list[Term]()
-    for _ in range(ROUNDS):
-        known = {term.effect for term in kept}
-        others = [term for term in candidates if term.effect not in known]
-        found = [pair for pair in _gains(tasks, model, kept, others) if pair[0] > least]
-        # In one round, a group affects the intercept or all coefficients.  If slopes hardly vary,
-        # the two effects are nearly the same.  The effect on all coefficients is therefore
-        # preferred only if its gain is larger by log 2.
-        found.sort(key=lambda pair: -pair[0] - least_gain(2) * pair[1].effect.intercept_only)
-        new, groups_seen = list(kept), set()
-        for _, term in found:
-            group = term.effect.column, term.effect.curved
-            if group not in groups_seen and sum(t.size for t in (*new, term)) <= LARGEST_TOTAL:
-                groups_seen.add(group)
-                new.append(term)
-        if not groups_seen:
-            break
-        fit = _fit(tasks, model, new, max_iter=STEPS, learn=True)
-        model, kept = fit.rest, fit.terms
-    for term in kept[::-1]:
-        rest = [other for other in kept if other is not term]
-        if _gains(tasks, model, rest, [term])[0][0] < least:
-            kept = rest
-    if not kept:
-        return None
-    kept = _fit(tasks, model, kept, max_iter=STEPS, learn=True).terms
-    return SideStructure(tuple(term.effect for term in kept), varying)
-
-
 def fit_side(
     tasks: Tasks,
     structure: SideStructure,
@@ -173,42 +124,15 @@ def fit_side(
     are estimated by EM.
     """
     model = fit_roughly(tasks, structure.varying)
-    terms = _terms(tasks, groups, structure.effects, model.covariances[0])
+    terms = terms_of(tasks, groups, structure.effects, model.covariances[0])
     if not isinstance(tasks, ResponseRows):
-        return _fit(tasks, model, terms, max_iter=max_iter, tol=tol)
+        return fit_terms(tasks, model, terms, max_iter=max_iter, tol=tol)
     for _ in range(ROUNDS):
-        fit = _fit(*tasks.gaussian(model), terms, max_iter=max_iter, tol=tol)
+        fit = fit_terms(*tasks.gaussian(model), terms, max_iter=max_iter, tol=tol)
         # Without a limit, the mean can diverge if a few rows have almost all the weight.
         means = np.clip(fit.rest.means, -LARGEST_SCALE, LARGEST_SCALE)
         model = replace(fit.rest, means=means, noise=model.noise, side=fit.Gamma)
     return fit
-
-
-def gate_penalties(side: Array, groups: Sequence[Group], shares: Array) -> Array:
-    """Return penalties (q,) on the coefficients of the mixing weights: infinite for features that
-    fail the score test.
-
-    The information about the logits is the covariance of the responsibilities ``shares`` (T, K);
-    tasks whose component is uncertain contribute less (Louis, 1982).  v(s) is divided by the square
-    root of the number of features; the penalties are scaled as if it were divided by that of the
-    number of relevant features.
-    """
-    deviations = shares - shares.mean(axis=0)
-    of_shares, directions = np.linalg.eigh(deviations.T @ deviations / len(shares))
-    relevant: dict[bool, list[int]] = {False: [], True: []}
-    for group in groups:
-        values = side[:, group.features] @ _unit_root(side, group)
-        values = values - values.mean(axis=0)
-        of_values, rotation = np.linalg.eigh(values.T @ values)
-        scores = rotation.T @ (values.T @ deviations) @ directions
-        gain, _ = best_gain(np.outer(of_values, of_shares).ravel(), scores.ravel())
-        if gain > least_gain(len(groups)):
-            relevant[group.curved] += group.features.tolist()
-    penalties = np.full(side.shape[1], np.inf)
-    for curved, features in relevant.items():
-        n = sum(len(group.features) for group in groups if group.curved == curved)
-        penalties[features] = len(features) / max(n, 1)
-    return penalties
 
 
 def normal_equations(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tuple[Array, Array]:
@@ -226,20 +150,14 @@ def normal_equations(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tup
     return roots.T @ left @ roots, roots.T @ right.ravel()
 
 
-def least_gain(n_alternatives: int) -> float:
-    """Return the gain in log evidence above which an effect is proposed: the logarithm of the
-    number of alternatives.
-    """
-    return float(np.log(max(n_alternatives, 1)))
+def unit_root(side: Array, group: Group) -> Array:
+    """Return R (q, m), scaled such that the mean squared norm of v(s) R is one."""
+    root = np.zeros((side.shape[1], group.root.shape[1]))
+    root[group.features] = group.root
+    return np.asarray(root / (np.sqrt(np.mean(np.sum((side @ root) ** 2, axis=1))) or 1.0))
 
 
-def _unit_root(side: Array, group: Group) -> Array:
-    """Return R, scaled such that the mean squared norm of v(s) R is one."""
-    values = side[:, group.features] @ group.root
-    return np.asarray(group.root / (np.sqrt(np.mean(np.sum(values**2, axis=1))) or 1.0))
-
-
-def _terms(
+def terms_of(
     tasks: Tasks, groups: Sequence[Group], effects: Sequence[Effect], W: Array
 ) -> list[Term]:
     """Return a term for each effect; W is the covariance of the coefficients without side
@@ -250,16 +168,16 @@ def _terms(
     varies, kept = np.diag(W) > 1e-14 * values[-1], values[::-1] > 1e-9 * values[-1]
     every = (vectors * np.sqrt(np.maximum(values, 0.0)))[:, ::-1][:, kept] * varies[:, None]
     intercept = np.eye(len(W))[:, -1:] * np.sqrt(W[-1, -1])
-    by_key, out = {(group.column, group.curved): group for group in groups}, []
+    roots = {(group.column, group.curved): unit_root(tasks.side, group) for group in groups}
+    out = []
     for effect in effects:
-        group = by_key[effect.column, effect.curved]
-        L, R = intercept if effect.intercept_only else every, _unit_root(tasks.side, group)
+        L, R = intercept if effect.intercept_only else every, roots[effect.column, effect.curved]
         # With many columns or features, keep only the leading directions of L.
-        out.append(Term(effect, group.features, L[:, : max(LARGEST_EFFECT // R.shape[1], 1)], R))
+        out.append(Term(effect, L[:, : max(LARGEST_EFFECT // R.shape[1], 1)], R))
     return out
 
 
-def _fit(
+def fit_terms(
     tasks: Tasks,
     model: Mixture,
     terms: list[Term],
@@ -272,16 +190,11 @@ def _fit(
     relevances.
     """
     assert tasks.side is not None
-    totals, d = tasks.totals(), tasks.n_features
-    Gamma = np.zeros((d, tasks.side.shape[1]))
+    totals, d, sizes = tasks.totals(), tasks.n_features, [term.size for term in terms]
+    of, Gamma = np.repeat(np.arange(len(terms)), sizes), np.zeros((d, tasks.side.shape[1]))
     for step in range(max_iter + 1):
-        mean, covariance = _solve(tasks, model, terms)
+        mean, covariance = solve(tasks, model, terms)
         previous, Gamma = Gamma, side_effects(tasks, terms, mean[d:])
-        parts = (_split(terms, each) for each in (mean[d:], covariance.diagonal()[d:]))
-        updated = []
-        for term, z, variances in zip(terms, *parts, strict=True):
-            change = z @ z / max(len(z) - variances.sum(), 1e-9)
-            updated.append(term.with_relevance(term.effect.relevance * np.clip(change, 1e-3, 1e3)))
         model = replace(model, means=mean[None, :d])
         if step == max_iter or (
             tol and np.abs(Gamma - previous).max() <= tol * np.abs(Gamma).max()
@@ -289,31 +202,36 @@ def _fit(
             break
         expected = tasks.shifted(tasks.side @ Gamma.T).sums(model)
         model = maximise(totals, model, expected.sums, learn_mean=False)
-        terms = updated if learn else terms
+        if learn:
+            factors = changes_of_relevance(of, mean[d:], covariance.diagonal()[d:])
+            pairs = zip(terms, factors, strict=True)
+            terms = [term.with_relevance(term.effect.relevance * f) for term, f in pairs]
     return SideFit(Gamma, model, terms)
+
+
+def changes_of_relevance(of: NDArray[np.intp], z: Array, variances: Array) -> Array:
+    """Return the factors by which MacKay's update changes the relevances of effects, from the
+    posterior of their standardised parameters; ``of`` is the effect of each parameter.
+    """
+    sizes, squares, unknown = (np.bincount(of, each) for each in (None, z * z, variances))
+    return np.clip(squares / np.maximum(sizes - unknown, 1e-9), 1e-3, 1e3)
 
 
 def side_effects(tasks: Tasks, terms: Sequence[Term], z: Array) -> Array:
     """Return Γ (d, q) for the parameters z of all terms."""
-    assert tasks.side is not None
-    Gamma = np.zeros((tasks.n_features, tasks.side.shape[1]))
-    for term, part in zip(terms, _split(terms, z), strict=True):
-        Z = part.reshape(term.R.shape[1], -1).T
-        Gamma[:, term.features] += np.sqrt(term.effect.relevance) * term.L @ Z @ term.R.T
-    return Gamma
+    d = tasks.n_features
+    coefficients = (roots_of(terms, d)[d:, d:] @ z).reshape(-1, d)
+    return np.asarray((basis_of(tasks, terms) @ coefficients).T)
 
 
-def _split(terms: Sequence[Term], z: Array) -> list[Array]:
-    """Return the part of z of each term."""
-    return np.split(z, np.cumsum([term.size for term in terms])[:-1]) if terms else []
-
-
-def _solve(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tuple[Array, Array]:
-    """Return the posterior mean and covariance of (b, z); b has a flat prior, and z has the prior
-    N(0, I).
+def solve(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tuple[Array, Array]:
+    """Return the posterior mean and covariance of (b, z); b has a nearly flat prior, and z has the
+    prior N(0, I).
     """
     left, right = normal_equations(tasks, model, terms)
-    prior = prior_precision(left, tasks.n_features)
+    d, prior = tasks.n_features, np.ones(len(left))
+    is_used = used_columns(left[:d, :d])
+    prior[:d][is_used] = FLAT * np.trace(left[:d, :d]) / max(is_used.sum(), 1)
     covariance = np.asarray(np.linalg.inv(left + np.diag(prior)), dtype=np.float64)
     return covariance @ right, covariance
 
@@ -326,7 +244,7 @@ def evidence_of_columns(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> 
     The factor is the ratio of the prior to the posterior density of the column's parameters at zero
     (Savage and Dickey).
     """
-    mean, covariance = _solve(tasks, model, terms)
+    mean, covariance = solve(tasks, model, terms)
     of_parameter = np.repeat([term.effect.column for term in terms], [term.size for term in terms])
     out = {}
     for column in (-1, *np.unique(of_parameter).tolist()):
@@ -336,24 +254,13 @@ def evidence_of_columns(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> 
     return out
 
 
-def prior_precision(left: Array, d: int, is_collinear: bool = True) -> Array:
-    """Return the diagonal of the prior precision of (b, z): one for z and columns of zeros, and
-    zero for the rest of b.
-
-    If columns may be collinear, it is a small positive number for the rest of b.
-    """
-    prior, is_used = np.ones(len(left)), used_columns(left[:d, :d])
-    prior[:d][is_used] = is_collinear * FLAT * (np.trace(left[:d, :d]) / max(is_used.sum(), 1))
-    return prior
-
-
-def _gains(
+def gains_of(
     tasks: Tasks, model: Mixture, kept: Sequence[Term], candidates: Sequence[Term]
 ) -> list[tuple[float, Term]]:
     """Return the gain in log evidence of each candidate at its best γ, with b and ``kept``
     integrated out, and the term.
     """
-    d, u, (mean, covariance) = tasks.n_features, design(tasks, kept), _solve(tasks, model, kept)
+    d, u, (mean, covariance) = tasks.n_features, design(tasks, kept), solve(tasks, model, kept)
     parts = list(precisions(tasks, model))
     A, a = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
     roots, out = roots_of(kept, d), []
@@ -381,12 +288,16 @@ def best_gain(e: Array, q: Array) -> tuple[float, float]:
     return float(gains[best]), float(RELEVANCES[best])
 
 
+def basis_of(tasks: Tasks, terms: Sequence[Term]) -> Array:
+    """Return the R of all terms, (q, Σ m)."""
+    q = 0 if tasks.side is None else tasks.side.shape[1]
+    return np.hstack([np.zeros((q, 0)), *(term.R for term in terms)])
+
+
 def design(tasks: Tasks, terms: Sequence[Term]) -> Array:
     """Return u (T, 1 + Σ m): a column of ones, and v(s) R of each term."""
     side = np.zeros((len(tasks), 0)) if tasks.side is None else tasks.side
-    return np.hstack(
-        [np.ones((len(tasks), 1)), *(side[:, term.features] @ term.R for term in terms)]
-    )
+    return np.hstack([np.ones((len(tasks), 1)), side @ basis_of(tasks, terms)])
 
 
 def information_of(u: Array, v: Array, A: Array) -> Array:

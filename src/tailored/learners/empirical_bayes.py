@@ -32,6 +32,7 @@ from ..scale.disk import DiskSource
 from ..scale.scan import TaskScan
 from ..selection.data import Settings, TrainingData, has_many_columns
 from ..selection.learn import learn
+from ..selection.steps import STEPS
 from ..tasks.describing import data_notes
 from ..tasks.encoding import ROW_VALUES
 from ..tasks.episodes import SupportLike, SupportSampling
@@ -149,6 +150,7 @@ class EmpiricalBayesLearner(MetaLearner):
     side_structure_: dict[str, Any] | None = field(init=False)
     #: Maximum number of folds for selection; tests use fewer to be faster.
     _n_folds = 5
+    _steps = STEPS  # studies leave out some
 
     @property
     def _accepts(self) -> Accepts:
@@ -304,7 +306,7 @@ class EmpiricalBayesLearner(MetaLearner):
         side = None if together.side_info is None else SideFeatures.fit(together)
         data = TrainingData(together, side, len(together) - len(ordered), settings)
         source_in = None if source is None else partial(_statistics, source)
-        learned = learn(data, progress=self.progress, source_in=source_in)
+        learned = learn(data, self._steps, progress=self.progress, source_in=source_in)
         # The mean of equal targets has no error.
         if learned.warning is not None and np.ptp(together.y) > 0:
             warn(learned.warning, UnhelpfulWarning)
@@ -318,11 +320,11 @@ class EmpiricalBayesLearner(MetaLearner):
             has_exposure=tasks.exposure is not None,
             feature_range=self._feature_range(tasks.X),
         )
-        best, effects = learned.selection.best, learned.selection.side
+        best, effects = learned.best, learned.side
         self.structure_, self.n_components_ = best.structure.describe(), best.structure.n_components
-        self.scale_, self.validation_error_ = best.scale, best.error
+        self.scale_, self.validation_error_ = best.structure.scale, best.error
         self.side_structure_ = None if effects is None else effects.describe()
-        self.search_results_ = [each.result for each in learned.selection.candidates]
+        self.search_results_ = [each.result for each in learned.candidates]
         self.training_summary_ = learned.training_summary
         self.n_iter_ = 1
 

@@ -1,17 +1,21 @@
 """The rule by which `EmpiricalBayesLearner` selects its model.
 
 Models are compared on held-out tasks by their log predictive density and by their errors in the
-user's loss, given support rows and without. A *proposal* of the evidence (a gain above the
-logarithm of the number of alternatives) is accepted unless the density falls, or an error rises, by
-two paired standard errors. A *richer* structure has to raise the density by as much. The steps: (1)
-curves of columns, products of two columns and effects of values, one proposal; (2) a dispersion of
-counts, richer; (3) noise correlated in time, richer, without a higher error given support rows; (4)
-effects of side information, a proposal; (5) the covariance with the highest density whose total
-error (with plus without rows) does not exceed that of the simplest; (6) a low-rank covariance, a
-proposal; (7) several components, richer, not exceeding the errors (with rows, and total) of the
-selected Gaussian, only if coefficients of held-out tasks are not Gaussian by two standard errors;
-(8) other means for tasks without rows, by the fraction that minimises the held-out error minus one
-standard error; (9) an offset to medians, by held-out error.
+user's loss, given support rows and without.  A *proposal* of the evidence (a gain above the
+logarithm of the number of alternatives) is accepted unless the density falls, or an error rises,
+by two paired standard errors; a *richer* structure has to raise the density by as much.  The steps:
+(1) shared effects (curves and products of columns, effects of values), one proposal;
+(2) dispersion of counts, richer;
+(3) correlated noise in time, richer, without a higher error given rows;
+(4) side information that has effects on the coefficients, a proposal;
+(5) covariance with the highest density whose total error (with plus without rows) does not exceed
+that of the simplest;
+(6) low rank, a proposal;
+(7) mixture of components if coefficients are not Gaussian by two standard errors, richer, without
+higher errors than (5);
+(8) offset to medians, if it lowers the held-out error by two standard errors;
+(9) mean without rows, moved by the fraction that minimises the held-out error minus one standard
+error.
 """
 
 from __future__ import annotations
@@ -24,13 +28,18 @@ from ..tasks.rows import Array, standard_errors
 
 #: A richer model needs a gain of this many paired standard errors.
 RICHER = 2.0
+#: Candidate numbers of components.
+COMPONENTS = (2, 3, 4, 6, 8, 12, 16)
+#: A search stops after this many numbers of factors or components in a row without improvement.
+#: With few tasks, the first factors may lower the evidence even if more factors raise it.
+PATIENCE = 3
 
 
 @dataclass(frozen=True)
 class Score:
     """Results of a model on the held-out tasks, in the same order for all models."""
 
-    density: Array  # (T,) log predictive density
+    density: Array  # (T,) log predictive density of the targets in the user's units
     #: (T,) error in the user's loss, given support rows; NaN for a task without query rows
     errors: Array
     prior_errors: Array  # (T,) error without support rows
@@ -47,7 +56,7 @@ class Score:
         Without support rows, good models differ only by the errors of their estimated means.  That
         difference alone is too noisy.
         """
-        return known_mean(self.errors) + known_mean(self.prior_errors)
+        return self.error + known_mean(self.prior_errors)
 
     @property
     def mean_density(self) -> float:
@@ -101,3 +110,10 @@ def significant(gains: Array, n_errors: float = RICHER) -> bool:
     if np.isinf(gains).any():
         return not (gains == -np.inf).any()
     return bool(gains.mean() > n_errors * standard_errors(gains))
+
+
+def least_gain(n_alternatives: int) -> float:
+    """Return the gain in log evidence above which an effect is proposed: the logarithm of the
+    number of alternatives.
+    """
+    return float(np.log(max(n_alternatives, 1)))

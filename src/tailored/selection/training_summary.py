@@ -4,8 +4,9 @@ without the rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from scipy.special import entr
@@ -14,10 +15,15 @@ from .._utils.records import Record
 from ..gaussian.errors import MeanCovariance, as_one, mean_covariance
 from ..gaussian.mixture import Mixture, log_gates
 from ..gaussian.side import evidence_of_columns
-from ..gaussian.structures import LowRank, MixedModel, Structure, StructureFitter
 from ..tasks.rows import Array
-from .data import LARGEST_WORK, MANY_TASKS, TrainingData
-from .search import Candidate, Selection
+from .data import LARGEST_WORK, MANY_TASKS, Training, TrainingData
+from .loop import Candidate, State, held_out
+from .rule import significant
+from .steps.covariance import ridge_structures
+from .structures import MixedModel
+
+#: Minimum number of held-out tasks for a warning about baselines.
+LEAST_COMPARED = 10
 
 #: Names of the fitted learner and of the baselines in tables of errors.
 OWN, TASK_MEAN, RIDGE, MIXED_MODEL, POOLED = (
@@ -75,37 +81,34 @@ class TrainingSummary(Record):
     is_singular: bool = False  # whether a variance of the mixed model is zero or a correlation ±1
     row_moment: Array | None = None  # mean of xxᵀ over rows, for scaled rows
     mean: MeanCovariance | None = None  # covariance of the estimation error of b and Γ
-    #: The same for the mean of each component of a mixture, given the covariance within it; empty for one component.
+    #: The same for the mean of each component of a mixture, given the covariance within it; empty
+    #: for one component.
     mean_by_component: list[MeanCovariance | None] = field(default_factory=list)
     side: SideSummary | None = None
     #: The best structure of each kind by name, the selected one first.
     compared: dict[str, ComparedStructure] = field(default_factory=dict)
 
 
-def basic_summary(data: TrainingData, selection: Selection) -> TrainingSummary:
-    """Return a summary with the numbers of tasks and rows and, for several tasks, the errors of the
-    prior and the task mean.
-    """
-    by_method = {OWN: selection.best.errors, TASK_MEAN: selection.task_mean_errors}
-    by_method = by_method if len(data) > 1 else {}
-    return TrainingSummary(len(data), len(data.tasks.y), data.settings.loss.name, by_method)
-
-
 def training_summary(
-    data: TrainingData,
-    selection: Selection,
-    fitter: StructureFitter,
-    model: Mixture,
+    state: State,
+    candidates: Sequence[Candidate],
+    training: Training,
+    model: Any,
     counts: tuple[int, int],
 ) -> TrainingSummary:
-    """Summarise training tasks; ``counts`` are the numbers of tasks and rows, of which ``data``
-    contains all or a sample.
+    """Summarise training tasks; ``counts`` are the numbers of tasks and rows, of which the data
+    contain all or a sample.
     """
-    n_tasks, n_rows = counts
-    summary = replace(basic_summary(data, selection), n_tasks=n_tasks, n_rows=n_rows)
+    data, best, statistics = state.data, state.best, state.data.statistics
+    assert best is not None
+    summary = TrainingSummary(*counts, data.settings.loss.name)
     if len(data) == 1:
         return summary
-    moment, statistics = data.statistics.row_moment, data.statistics
+    compared = _compared_structures(data, best, candidates)
+    summary = replace(summary, errors=_errors(state, best, candidates), compared=compared)
+    if data.has_many_columns:
+        return summary
+    moment = statistics.row_moment
     if data.response.is_gaussian and data.tasks.row_weights is not None:
         # row_moment is that of weighted rows
         moment = moment * (statistics.n_rows / data.tasks.row_weights.sum())
@@ -113,114 +116,79 @@ def training_summary(
     step = int(np.ceil(len(data) * statistics.n_features**3 / LARGEST_WORK))
     if (step := min(step, len(data) // MANY_TASKS)) > 1:
         statistics = statistics.take(slice(None, None, step))
+    repeated, side_fit = len(data) / len(statistics), training.side_fit
 
     def mean_errors(model: Mixture, share: float = 1.0) -> MeanCovariance | None:
-        return mean_covariance(
-            model,
-            statistics,
-            learn_mean=True,
-            side=fitter.side_fit,
-            repeated=len(data) / len(statistics),
-            times=share * n_tasks / len(data),
+        times = share * counts[0] / len(data)
+        found = mean_covariance(
+            model, statistics, learn_mean=True, side=side_fit, repeated=repeated, times=times
         )
+        if found is None or state.effects is None:
+            return found
+        return found.plus(state.effects.mean_errors / data.scaling.target**2)
 
-    by_component: list[MeanCovariance | None] = []
+    components = []
     if model.n_components > 1:
-        parts = zip(model.proportions, model.means, model.covariances, strict=True)
-        for share, b, W in parts:
+        for share, b, W in zip(model.proportions, model.means, model.covariances, strict=True):
             one = Mixture(np.ones(1), b[None], W[None], model.noise, model.side)
-            by_component.append(mean_errors(one, share))
-    baselines = _baselines(selection)
-    if len(selection.candidates) == 1:
-        baselines.pop(MIXED_MODEL, None)  # it is this learner
-    if not data.response.is_gaussian and data.side is not None:
-        # For classes and counts, effects of side information are larger with random effects than in
-        # a pooled regression.
-        baselines.pop(POOLED, None)
-    side = _side_summary(data, model, moment)
-    if side is not None and fitter.side_fit is not None:
-        found = evidence_of_columns(statistics, as_one(model), fitter.side_fit.terms)
-        columns = range(-1, len(side.row_variance) - 1)
-        side = replace(side, evidence=np.array([found.get(column, np.nan) for column in columns]))
-    errors_of = {name: baseline.errors for name, baseline in baselines.items()}
+            components.append(mean_errors(one, share))
+    evidence = {}
+    if side_fit is not None and model.side is not None:
+        evidence = evidence_of_columns(statistics, as_one(model), side_fit.terms)
     return replace(
         summary,
-        errors={**summary.errors, **errors_of},
+        is_singular=best.structure.is_singular(model, data.statistics),
         row_moment=moment,
         mean=mean_errors(model),
-        mean_by_component=by_component,
-        side=side,
-        compared=compared_structures(selection.best, _best_of_kinds(data, selection)),
+        mean_by_component=components,
+        side=_side_summary(data, model, moment, evidence),
     )
 
 
-def compared_structures(
-    best: Candidate, named: Mapping[str, Candidate]
+def _errors(state: State, best: Candidate, candidates: Sequence[Candidate]) -> dict[str, Array]:
+    """Return the errors of the selected model and of standard methods."""
+    data, folds, out = state.data, state.folds, {OWN: best.errors}
+    is_gaussian, varying = data.response.is_gaussian, data.settings.varying
+    if state.effects is None:  # otherwise, these would be the errors for residuals
+        out[TASK_MEAN] = np.concatenate([fold.task_mean_errors() for fold in folds])
+        if is_gaussian and not data.has_many_columns:
+            ridges = (held_out(each, folds) for each in ridge_structures())
+            out[RIDGE] = min(ridges, key=lambda each: each.error).errors
+    for each in candidates:
+        # For classes and counts, effects of side information are larger with random effects than in
+        # a pooled regression.
+        if each.structure.is_pooled and (is_gaussian or data.side is None):
+            out[POOLED] = each.errors
+        elif each.structure == MixedModel(varying=varying) and len(candidates) > 1:
+            out[MIXED_MODEL] = each.errors
+    return out
+
+
+def _compared_structures(
+    data: TrainingData, best: Candidate, candidates: Sequence[Candidate]
 ) -> dict[str, ComparedStructure]:
-    """Compare candidates with the selected one, which is put first; the others follow by decreasing
-    density.
+    """Compare the candidates with the highest density of each kind with the selected one, which
+    represents its kind; it is first, and the others follow by decreasing density.
     """
-    rows = {}
-    ordered = sorted(named.items(), key=lambda pair: (pair[1] is not best, -pair[1].mean_density))
-    for name, candidate in ordered:
-        gain = candidate.density - best.density
+    rows, d = dict[str, ComparedStructure](), len(data.scaling.columns)
+    kinds = set[str]()
+    for each in [best, *sorted(candidates, key=lambda each: -each.mean_density)]:
+        # Pooled regression of numeric targets is a baseline; models that overflow have the density
+        # −inf.
+        is_baseline = each.structure.is_pooled and data.response.is_gaussian
+        kind, name = each.structure.names(d, data.settings.fit_intercept)
+        if is_baseline or not np.isfinite(each.mean_density) or kind in kinds:
+            continue
+        kinds.add(kind)
+        gain = each.density - best.density
         std_error = float(gain.std(ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else np.nan
-        rows[name] = ComparedStructure(float(gain.mean()), std_error, candidate.error)
+        rows[name] = ComparedStructure(float(gain.mean()), std_error, each.error)
     return rows
 
 
-def _best_of_kinds(data: TrainingData, selection: Selection) -> dict[str, Candidate]:
-    """Return the candidate with the highest density of each kind, by name; the selected one
-    represents its kind.
-    """
-    kinds: dict[str, Candidate] = {}
-    by_density = sorted(selection.candidates, key=lambda each: -each.mean_density)
-    for candidate in [selection.best, *by_density]:
-        # Pooled regression of numeric targets is a baseline; models that overflow have the density
-        # −inf.
-        is_baseline = candidate.structure.is_pooled and data.response.is_gaussian
-        if is_baseline or not np.isfinite(candidate.mean_density):
-            continue
-        kind = _kind(candidate.structure, data.settings.fit_intercept, data.statistics.n_features)
-        kinds.setdefault(kind, candidate)
-    return {_name(kind, candidate.structure): candidate for kind, candidate in kinds.items()}
-
-
-def _kind(structure: Structure, has_intercept: bool, d: int) -> str:
-    if not isinstance(structure, MixedModel):
-        return structure.kind
-    if structure.is_pooled:
-        return "pooled regression"
-    if structure.covariance == "intercept" or (has_intercept and structure.varying == (d - 1,)):
-        return "random intercept"
-    if len(structure.varying or range(d)) == 1:
-        return "one random effect"
-    return {"diagonal": "uncorrelated", "full": "correlated"}[structure.covariance]
-
-
-def _name(kind: str, structure: Structure) -> str:
-    """Return the name of a structure in tables."""
-    if kind == "mixture":
-        return f"mixture of {structure.n_components}"
-    if isinstance(structure, LowRank):
-        several = f"mixture of {structure.n_components}, " if structure.n_components > 1 else ""
-        return f"{several}rank {structure.rank or structure.n_factors}"
-    is_shrunk = isinstance(structure, MixedModel) and structure.pseudo_tasks > 0.0
-    return "correlated, shrunk" if kind == "correlated" and is_shrunk else kind
-
-
-def _baselines(selection: Selection) -> dict[str, Candidate]:
-    """Return the best candidate of each standard method."""
-    candidates = selection.candidates
-    kinds = {
-        RIDGE: [] if selection.ridge is None else [selection.ridge],
-        POOLED: [c for c in candidates if c.structure.is_pooled],
-        MIXED_MODEL: [c for c in candidates if c.structure == c.structure.plain],
-    }
-    return {name: min(some, key=lambda c: c.error) for name, some in kinds.items() if some}
-
-
-def _side_summary(data: TrainingData, model: Mixture, row_moment: Array) -> SideSummary | None:
+def _side_summary(
+    data: TrainingData, model: Mixture, row_moment: Array, evidence: Mapping[int, float]
+) -> SideSummary | None:
     """Summarise the contribution of the side information; None if the model does not use it."""
     if data.side is None or (model.side is None and model.gates is None):
         return None
@@ -239,4 +207,22 @@ def _side_summary(data: TrainingData, model: Mixture, row_moment: Array) -> Side
             weights = np.exp(log_gates(model.gates[:, np.append(True, chosen)], side[:, chosen]))
             entropy = entr(weights.mean(axis=0)).sum()
             reduction[i] = 1.0 - entr(weights).sum(axis=1).mean() / entropy if entropy > 0 else 0.0
-    return SideSummary(coefficient_std, row_variance, reduction)
+    of_columns = np.array([evidence.get(column, np.nan) for column in range(-1, m)])
+    return SideSummary(coefficient_std, row_variance, reduction, of_columns if evidence else None)
+
+
+def better_baseline(errors: Array, baselines: Mapping[str, Array]) -> str | None:
+    """Return the best baseline with significantly lower errors on the same tasks; None without one,
+    or with few tasks.
+    """
+    if np.isfinite(errors).sum() < LEAST_COMPARED:
+        return None
+    # Errors may be 1 % higher: estimating a variance that is almost zero raises errors slightly,
+    # perhaps equally in all tasks.  If the targets are equal within each task, or linear in the
+    # features, differences are rounding errors.
+    everything = np.concatenate([errors, *baselines.values()])
+    rounding = 1e-6 * everything[np.isfinite(everything)].max()
+    better = [
+        name for name, values in baselines.items() if significant(errors - 1.01 * values - rounding)
+    ]
+    return min(better, key=lambda name: float(np.nanmean(baselines[name])), default=None)

@@ -2,7 +2,6 @@
 
 import re
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -17,8 +16,8 @@ from tailored.gaussian.em import fit_mixed_model
 from tailored.gaussian.responses import NegativeBinomial, Poisson
 from tailored.losses import Squared
 from tailored.priors.shared import SharedLevels
-from tailored.selection import learn, shared_fit
 from tailored.selection.data import Settings, TrainingData
+from tailored.selection.steps import noise, shared_effects
 from tailored.show.displays import effects_of
 
 #: No side information.
@@ -56,18 +55,18 @@ def test_information_and_coefficients_are_those_of_the_dense_covariance():
     statistics = data.statistics
     model = fit_mixed_model(statistics, max_iter=5)
     Z = rng.normal(size=(len(tasks.y), 4))
-    rows = shared_fit._gaussian_rows(data, tasks, statistics, model, np.zeros(len(tasks.y)))
-    H = shared_fit._information(rows, tasks.offsets, Z)
+    rows = shared_effects._gaussian_rows(data, tasks, statistics, model, np.zeros(len(tasks.y)))
+    H = shared_effects._information(rows, tasks.offsets, Z)
     X, y = data.scaling.weighted_rows(tasks)
     parts = np.split(X, tasks.offsets[1:-1])
     S = block_diag(*(P @ model.covariances[0] @ P.T for P in parts)) + model.noise * np.eye(len(y))
     inverse = np.linalg.inv(S)
     M = np.column_stack([X, Z, y])
     np.testing.assert_allclose(H, M.T @ inverse @ M, rtol=1e-6, atol=1e-8)
-    d, kept = X.shape[1], {0: 0.3, 1: 0.7}
-    H = H[d:, d:] - H[d:, :d] @ np.linalg.solve(H[:d, :d], H[:d, d:])
-    mean, covariance, _ = shared_fit._posterior(H, [np.arange(3), np.arange(3, 4)], kept)
-    prior = np.diag([0.3, 0.3, 0.3, 0.7])
+    _, H = shared_effects._integrate_mean(H, X.shape[1])
+    of, gamma = np.array([0, 0, 0, 1]), np.array([0.3, 0.7])
+    mean, covariance, _ = shared_effects._posterior(H, of, gamma)
+    prior = np.diag(gamma[of])
     V = S + Z @ prior @ Z.T
     b = np.linalg.lstsq(X.T @ np.linalg.inv(V) @ X, X.T @ np.linalg.inv(V) @ y)[0]
     np.testing.assert_allclose(mean, prior @ Z.T @ np.linalg.solve(V, y - X @ b), rtol=1e-5)
@@ -189,10 +188,8 @@ def test_effects_of_categories_do_not_bias_means_of_counts(response, tolerance, 
     the counts.
     """
 
-    def without_selection(data, effects):
-        return replace(data, settings=replace(data.settings, loss=response)).without(effects)
-
-    monkeypatch.setattr(learn, "_with_dispersion", without_selection)
+    # The dispersion is given.
+    monkeypatch.setattr(noise, "significant", lambda _: response.has_dispersion)
     rng = np.random.default_rng(0)
     groups, items = np.repeat(np.arange(40), 8), rng.integers(60, size=320)
     rates = np.exp(0.5 + rng.normal(0.0, 0.4, 40)[groups] + rng.normal(0.0, 0.5, 60)[items])
@@ -479,7 +476,7 @@ def test_values_that_recur_in_few_tasks_are_no_candidates():
     of_three = own_values - 10.0 * (task % 3)
     columns = shared_values, own_values, np.arange(60.0), shared_values % 2, of_three
     tasks = TaskSet(np.column_stack(columns), y, task)
-    found = [shared_fit._values(tasks, j) is not None for j in range(5)]
+    found = [shared_effects._values(tasks, j) is not None for j in range(5)]
     assert found == [True, False, False, False, False]
-    Z = shared_fit._values(tasks, 0).values
+    Z = shared_effects._values(tasks, 0).values
     np.testing.assert_array_equal(Z, np.equal.outer(shared_values, np.arange(6.0)))

@@ -23,30 +23,34 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gaussian.em import fit_roughly
-from ..gaussian.mixture import Mixture, Want
-from ..gaussian.rows import Tasks
-from ..gaussian.side import LARGEST_EFFECT, STEPS, best_gain, least_gain
-from ..gaussian.sites import ResponseRows
-from ..priors.shared import SharedCurve, SharedEffect, SharedEffects, SharedLevels, SharedProduct
-from ..priors.side_features import KNOTS, LARGEST_RANGE, Curve
-from ..tasks.rows import Array
-from ..tasks.task_set import TaskSet
-from .data import Index, TrainingData
+from ...gaussian.em import fit_roughly
+from ...gaussian.mixture import Mixture, Want
+from ...gaussian.responses import NegativeBinomial, Poisson
+from ...gaussian.rows import Tasks
+from ...gaussian.side import LARGEST_EFFECT, STEPS, best_gain, changes_of_relevance
+from ...gaussian.sites import ResponseRows
+from ...priors.shared import SharedCurve, SharedEffect, SharedEffects, SharedLevels, SharedProduct
+from ...priors.side_features import KNOTS, LARGEST_RANGE, Curve
+from ...tasks.rows import Array
+from ...tasks.task_set import TaskSet
+from ..data import Index, TrainingData
+from ..loop import Candidate, FittedEffects, State, Table
+from ..rule import is_as_good, least_gain
+from ..structures import Working
 
 #: Minimum number of training tasks in a fold for curves and products, and of tasks per value for
 #: effects of values; minimum number of distinct values of a column.
 LEAST_TASKS, LEAST_VALUES = 5, 3
-#: Maximum number of entries of Z used to select and fit effects, and number of tasks per batch.
-MOST_ENTRIES, TASKS_AT_ONCE = 20_000_000, 250
+#: Maximum number of entries of Z used to select and fit effects.
+MOST_ENTRIES = 10_000_000
 #: Maximum number of columns for which curves and products are candidates.
 MOST_COLUMNS = 12
 #: Effects of categories on classes and counts are fitted in rounds, until their sum changes by less
 #: than `SETTLED` in all rows.  `LARGEST_STEP` is the maximum change of a coefficient in one round.
 MOST_ROUNDS, SETTLED, LARGEST_STEP = 12, 0.1, 1.0
-#: Maximum numbers of tasks, and of rows per task, from which the multiples of W and the noise are
+#: Maximum number of tasks, and of rows per task, from which the multiples of W and the noise are
 #: computed.
-GROWTH_TASKS, GROWTH_ROWS = 200, 200
+MOST_GROWN = 200
 
 
 class SharedTerm(NamedTuple):
@@ -63,18 +67,6 @@ class SharedTerm(NamedTuple):
     effect: Callable[[float, Array, Array, float], SharedEffect] | None = None
 
 
-class FittedEffects(NamedTuple):
-    """The shared effects, and corrections for the errors of these effects, to be applied to the
-    model of the residuals.
-    """
-
-    effects: SharedEffects
-    mean_errors: (
-        Array  # (d, d) to be added to the error covariance of b, in squared units of the targets
-    )
-    growth: tuple[float, float]  # multiples of W and of the noise
-
-
 class GaussianRows(NamedTuple):
     """Rows with a common noise variance, and the posterior covariances C (T, d, d) of the tasks'
     coefficients.
@@ -87,13 +79,42 @@ class GaussianRows(NamedTuple):
     C: Array
 
 
-def fit_effects(data: TrainingData, *, corrects: bool = False) -> FittedEffects | None:
+def accept_shared_effects(state: State, table: Table) -> State:
+    """Accept curves, products and effects of values unless held-out tasks object.
+
+    They are selected and fitted again in each fold.  Effects of categories are part of the model,
+    and do not compete.
+    """
+    data = state.data
+    if isinstance(data.response, Poisson):
+        # With a Poisson response, the effects would absorb overdispersion.
+        data = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
+    fitted, proposed = fit_effects(data, proposes=False, corrects=True), None
+    if data.settings.proposes and min(len(fold.split.train) for fold in state.folds) >= LEAST_TASKS:
+        proposed = fit_effects(data, corrects=True)
+    if proposed is not None and len(proposed.effects.effects) > len(data.settings.levels):
+
+        def score(proposes: bool) -> Candidate:
+            def rest(train: TrainingData) -> TrainingData:
+                effects = fit_effects(train, proposes=proposes)
+                return data if effects is None else data.without(effects.effects)
+
+            return table.compete(Working.of(data), state.views(data, rest))
+
+        fitted = proposed if is_as_good(score(True), score(False)) else fitted
+    return state if fitted is None else State.of(state.original, fitted)
+
+
+def fit_effects(
+    data: TrainingData, *, proposes: bool = True, corrects: bool = False
+) -> FittedEffects | None:
     """Select and fit the shared effects; return None if none is selected.
 
-    ``corrects`` also computes the corrections of W and the noise.
+    Without ``proposes``, only effects of categories are fitted.  ``corrects`` also computes the
+    corrections of W and the noise.
     """
     tasks, sizes = data.tasks, data.settings.levels
-    proposes = data.settings.proposes and tasks.n_features <= MOST_COLUMNS
+    proposes = proposes and data.settings.proposes and tasks.n_features <= MOST_COLUMNS
     if tasks.is_sparse or not (sizes or proposes):
         return None
     width = sum(sizes.values()) + (KNOTS + 1) * tasks.n_features
@@ -212,50 +233,46 @@ def _fit(
     effects: SharedEffects,
     corrects: bool,
 ) -> FittedEffects | None:
-    encoder, scale = effects.encoder, data.scaling.target
+    encoder, scale, has_levels = effects.encoder, data.scaling.target, bool(effects.levels)
     Z = np.hstack([term.values for term in terms])
-    ends = np.cumsum([term.values.shape[1] for term in terms])
-    parts = np.split(np.arange(Z.shape[1]), ends[:-1])
-    # Effects of categories can be larger than the noise, so W and the noise are estimated again
-    # without them.
-    least, before = 2 if effects.levels else 1, np.zeros(Z.shape[1])
-    part = np.zeros(len(Z))
+    # The term of each column of Z.
+    of = np.repeat(np.arange(len(terms)), [term.values.shape[1] for term in terms])
+    is_fitted = np.array([term.effect is not None for term in terms])
+    u, part = np.zeros(len(of)), np.zeros(len(Z))
     for n_rounds in range(1, MOST_ROUNDS + 1):
         rest = effects.residual_tasks(tasks, data.response)
         statistics = data.statistics_of(rest)
         model = fit_roughly(statistics, data.settings.varying)
         rows = _gaussian_rows(data, rest, statistics, model, part)
         H, d = _information(rows, tasks.offsets, Z), rows.X.shape[1]
-        left = H[:d, :d] + 1e-10 * np.trace(H[:d, :d]) / d * np.eye(d)
-        on_mean = np.linalg.solve(left, H[:d, d:])
-        projected = H[d:, d:] - H[d:, :d] @ on_mean  # b is integrated out
-        kept, u = _select(projected, terms, parts)
+        on_mean, projected = _integrate_mean(H, d)
+        gamma, found = _select(projected, terms, of)
         is_linear = statistics.is_gaussian or not effects.levels
-        if not is_linear:
-            # Sites approximate the likelihood near the current effects only, so a longer step could
-            # overshoot.
-            u = before = np.clip(u, before - LARGEST_STEP, before + LARGEST_STEP)
-        kept_effects = {i: gamma for i, gamma in kept.items() if terms[i].effect is not None}
+        # Sites approximate the likelihood near the current effects only, so a longer step could
+        # overshoot.
+        u = found if is_linear else np.clip(found, u - LARGEST_STEP, u + LARGEST_STEP)
         # Predictions use the variance of u given b, because errors of b and u partly cancel in the
         # sum.
-        _, given_mean, used = _posterior(H[d:, d:], parts, kept_effects)
-        variances = np.zeros(len(u))
+        _, given_mean, used = _posterior(H[d:, d:], of, gamma * is_fitted)
+        variances = np.zeros(len(of))
         variances[used] = np.diagonal(given_mean)
-        made = [
-            term.effect(scale, u[at], variances[at], kept.get(i, 0.0))
-            for i, (term, at) in enumerate(zip(terms, parts, strict=True))
-            if term.effect is not None and (i in kept or term.kind == "levels")
-        ]
+        made = tuple(
+            term.effect(scale, u[of == i], variances[of == i], float(gamma[i]))
+            for i, term in enumerate(terms)
+            if term.effect is not None and (gamma[i] or term.kind == "levels")
+        )
         reads_side = any(isinstance(one, SharedCurve) and one.by >= 0 for one in made)
-        skewness = statistics.skewness(model)
-        effects = SharedEffects(tuple(made), skewness, encoder=encoder if reads_side else None)
+        used_encoder = encoder if reads_side else None
+        effects = SharedEffects(made, statistics.skewness(model), encoder=used_encoder)
         previous, part = part, effects.predict(tasks.X, effects.encode_rows(tasks))
+        # Effects of categories can be larger than the noise, so W and the noise are estimated again
+        # without them.
         is_settled = is_linear or np.abs(part - previous).max(initial=0.0) < SETTLED
-        if n_rounds >= least and is_settled:
+        if is_settled and n_rounds > has_levels:
             break
     if not made:
         return None
-    covariance = _posterior(projected, parts, kept_effects)[1]
+    covariance = _posterior(projected, of, gamma * is_fitted)[1]
     errors = scale**2 * on_mean[:, used] @ covariance @ on_mean[:, used].T
     # Curves and products have too few coefficients to matter here.
     growth = (1.0, 1.0)
@@ -287,22 +304,22 @@ def _gaussian_rows(
     return GaussianRows(X, y + fitted / data.scaling.target * roots, roots, model.noise, C)
 
 
-def _information(rows: GaussianRows, all_offsets: NDArray[np.intp], Z: Array) -> Array:
+def _information(rows: GaussianRows, offsets: NDArray[np.intp], Z: Array) -> Array:
     """Return the sum over tasks of MᵀS⁻¹M for M = [X, Z, y] and S = XWXᵀ + σ²I."""
     X, y, roots, noise, C = rows
-    d = X.shape[1]
-    H = np.zeros((d + Z.shape[1] + 1,) * 2)
-    for first in range(
-        0, len(C), TASKS_AT_ONCE
-    ):  # in batches, because all of M would be as large as Z
-        offsets = all_offsets[first : first + TASKS_AT_ONCE + 1]
-        at = slice(offsets[0], offsets[-1])
-        M = np.column_stack([X[at], Z[at] * roots[at, None], y[at]])
-        H += M.T @ M
-        for t, (start, stop) in enumerate(pairwise(offsets - offsets[0]), first):
-            K = M[start:stop, :d].T @ M[start:stop]
-            H -= K.T @ (C[t] @ K) / noise
+    M = np.column_stack([X, Z * roots[:, None], y])
+    H = M.T @ M
+    for t, (start, stop) in enumerate(pairwise(offsets)):
+        K = X[start:stop].T @ M[start:stop]
+        H -= K.T @ (C[t] @ K) / noise
     return H / noise
+
+
+def _integrate_mean(H: Array, d: int) -> tuple[Array, Array]:
+    """Return the effects of the other columns on b, and their information after integrating b."""
+    left = H[:d, :d] + 1e-10 * np.trace(H[:d, :d]) / d * np.eye(d)
+    on_mean = np.linalg.solve(left, H[:d, d:])
+    return on_mean, H[d:, d:] - H[d:, :d] @ on_mean
 
 
 def _growth(
@@ -313,8 +330,8 @@ def _growth(
     """
     X, _, roots, noise, C = rows
     left, right = np.zeros((2, 2)), np.zeros(2)
-    few = np.flatnonzero(np.diff(offsets) <= GROWTH_ROWS)
-    for t in few[:: 1 + len(few) // GROWTH_TASKS]:
+    few = np.flatnonzero(np.diff(offsets) <= MOST_GROWN)
+    for t in few[:: 1 + len(few) // MOST_GROWN]:
         at = slice(offsets[t], offsets[t + 1])
         x, z = X[at], Z[at] * roots[at, None]
         present = z.any(axis=0)
@@ -328,61 +345,55 @@ def _growth(
     return float(of_covariance), float(of_noise)
 
 
-def _select(
-    H: Array, terms: list[SharedTerm], parts: list[Index]
-) -> tuple[dict[int, float], Array]:
-    """Select terms; return γ of the kept terms, and the coefficients of all columns of Z."""
+def _select(H: Array, terms: list[SharedTerm], of: Index) -> tuple[Array, Array]:
+    """Select terms; return γ of each term, zero if it is not kept, and the coefficients of all
+    columns of Z.
+    """
     # The rest of the model does not use categories, so any gain is enough.
     counts = Counter(term.kind for term in terms)
     least = [0.0 if term.kind == "levels" else least_gain(counts[term.kind]) for term in terms]
-    kept: dict[int, float] = {}
 
-    def gain(i: int, others: dict[int, float]) -> tuple[float, float]:
+    def gain(i: int, others: Array) -> tuple[float, float]:
         """Return the gain in log evidence of term i, given the ``others``, and its best γ."""
-        mean, covariance, used = _posterior(H, parts, others)
-        cross, own = H[np.ix_(parts[i], used)], H[np.ix_(parts[i], parts[i])]
+        mean, covariance, used = _posterior(H, of, others)
+        at = np.flatnonzero(of == i)
+        cross, own = H[np.ix_(at, used)], H[np.ix_(at, at)]
         e, directions = np.linalg.eigh(own - cross @ covariance @ cross.T)
-        return best_gain(e, directions.T @ (H[parts[i], -1] - cross @ mean))
+        return best_gain(e, directions.T @ (H[at, -1] - cross @ mean))
 
-    candidates = set(range(len(terms)))
-    while candidates:
-        found = {i: gain(i, kept) for i in candidates}
+    gamma, order = np.zeros(len(terms)), list[int]()
+    while len(order) < len(terms):
+        found = {i: gain(i, gamma) for i in range(len(terms)) if i not in order}
         best = max(found, key=lambda i: found[i][0] - least[i])
         if found[best][0] <= least[best]:
             break
-        candidates.remove(best)
-        kept = _updated(H, parts, {**kept, best: found[best][1]})
-    for i in list(kept):
-        rest = {j: gamma for j, gamma in kept.items() if j != i}
-        if gain(i, rest)[0] < least[i]:
-            kept = rest
-    kept = _updated(H, parts, kept)
-    mean, _, used = _posterior(H, parts, kept)
-    u = np.zeros(len(H) - 1)
+        order.append(best)
+        gamma[best] = found[best][1]
+        gamma = _updated(H, of, gamma)
+    for i in order:
+        rest = np.where(np.arange(len(terms)) == i, 0.0, gamma)
+        gamma = rest if gain(i, rest)[0] < least[i] else gamma
+    gamma, u = _updated(H, of, gamma), np.zeros(len(of))
+    mean, _, used = _posterior(H, of, gamma)
     u[used] = mean
-    return kept, u
+    return gamma, u
 
 
-def _posterior(H: Array, parts: list[Index], kept: dict[int, float]) -> tuple[Array, Array, Index]:
+def _posterior(H: Array, of: Index, gamma: Array) -> tuple[Array, Array, Index]:
     """Return the posterior mean and covariance of the coefficients of the kept terms, and their
     positions.
     """
-    used = np.concatenate([np.zeros(0, np.intp), *(parts[i] for i in kept)])
-    precisions = np.repeat([1.0 / gamma for gamma in kept.values()], [len(parts[i]) for i in kept])
-    covariance = np.linalg.inv(H[np.ix_(used, used)] + np.diag(precisions))
-    return covariance @ H[used, -1], covariance, used
+    used = np.flatnonzero(gamma[of])
+    covariance = np.linalg.inv(H[np.ix_(used, used)] + np.diag(1.0 / gamma[of[used]]))
+    return covariance @ H[used, -1], np.asarray(covariance), used
 
 
-def _updated(H: Array, parts: list[Index], kept: dict[int, float]) -> dict[int, float]:
-    """Return γ of the kept terms after MacKay's updates."""
-    for _ in range(STEPS if kept else 0):
-        mean, covariance, _ = _posterior(H, parts, kept)
-        ends = np.cumsum([len(parts[i]) for i in kept])[:-1]
-        pairs = zip(np.split(mean, ends), np.split(covariance.diagonal(), ends), strict=True)
-        updated = {}
-        for (i, gamma), (u, variances) in zip(kept.items(), pairs, strict=True):
-            known = len(u) - variances.sum() / gamma
-            change = u @ u / gamma / max(known, 1e-9)
-            updated[i] = gamma * float(np.clip(change, 1e-2, 1e2))
-        kept = updated
-    return kept
+def _updated(H: Array, of: Index, gamma: Array) -> Array:
+    """Return γ after MacKay's updates."""
+    kept = np.flatnonzero(gamma)
+    for _ in range(STEPS):
+        mean, covariance, used = _posterior(H, of, gamma)
+        roots, at = np.sqrt(gamma[of[used]]), np.searchsorted(kept, of[used])
+        gamma = gamma.copy()
+        gamma[kept] *= changes_of_relevance(at, mean / roots, covariance.diagonal() / roots**2)
+    return gamma

@@ -16,8 +16,9 @@ from tailored.gaussian.em import CONSTANT_PENALTY, em, fit_gates, fit_mixed_mode
 from tailored.gaussian.mixture import Mixture, Want, log_gates
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.side import Group
-from tailored.gaussian.structures import MixtureModel, StructureFitter
-from tailored.selection import search as selection
+from tailored.selection.data import Training
+from tailored.selection.steps import mixtures
+from tailored.selection.steps.mixtures import MixtureModel, gate_penalties
 from tailored.tasks.rows import Scaling
 
 D, Q, K = 4, 2, 3
@@ -181,9 +182,7 @@ def errors(mixture, tasks, n_support):
 def test_gates_use_what_a_description_says():
     both = two_clusters(240, 0.9, seed=3)
     train, test = both[:120], both[120:]
-    fitter = StructureFitter(
-        statistics_of(train), [0], groups=[Group(0, False, np.arange(2), np.eye(2))]
-    )
+    fitter = Training(statistics_of(train), [0], [Group(0, False, np.arange(2), np.eye(2))])
     form = MixtureModel(n_components=2)
     without = fitter.fit(form)
     gated = fitter.fit(replace(form, has_gates=True))
@@ -197,7 +196,7 @@ def test_gates_use_what_a_description_says():
 
 
 def test_the_learner_gates_where_it_pays(monkeypatch):
-    monkeypatch.setattr(selection, "COMPONENTS", (2,))
+    monkeypatch.setattr(mixtures, "COMPONENTS", (2,))
     untold, found = None, []
     for hint in (0.9, 0.0):
         both = two_clusters(200, hint, seed=2, n_rows=12)
@@ -235,3 +234,17 @@ def test_starts_may_come_from_the_description():
     mixture = fit_mixture(statistics, single, 2, seed=[0], max_iter=20)
     r = statistics.posterior(mixture).shares.argmax(axis=1)
     assert max((r == s).mean(), (r != s).mean()) > 0.95
+
+
+def test_relevant_features_of_mixing_weights():
+    rng = np.random.default_rng(0)
+    component = rng.integers(3, size=90)
+    hint = np.where(rng.random(90) < 0.7, component, rng.integers(3, size=90))
+    side = np.hstack([rng.normal(size=(90, 5)), np.eye(3)[hint]])
+    groups = [Group(j, False, np.array([j]), np.eye(1)) for j in range(5)]
+    groups.append(Group(5, False, np.arange(5, 8), np.eye(3)))
+    shares = 0.1 / 3 + 0.9 * np.eye(3)[component]
+    penalties = gate_penalties(side, groups, shares)
+    # as if the three relevant features were all
+    np.testing.assert_allclose(penalties, [np.inf] * 5 + [3 / 8] * 3)
+    assert np.isinf(gate_penalties(side, groups, shares[rng.permutation(90)])).all()
