@@ -29,9 +29,8 @@ from tailored.datasets import make_clusters
 from tailored.losses import get_loss
 from tailored.paper import within_task as solving
 from tailored.paper.algorithm_1 import pivoted_root
-from tailored.paper.factored import Factored
 from tailored.paper.feature_maps import MeanEmbedding
-from tailored.paper.representation import Conditioning
+from tailored.paper.representation import Conditioning, Factored
 from tailored.paper.surrogate import Surrogate
 from tailored.tasks.rows import Rows
 

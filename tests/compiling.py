@@ -16,7 +16,8 @@ def compile_kernels():
     from tailored.gaussian.responses import RESPONSES
     from tailored.gaussian.sites import ResponseRows
     from tailored.losses import get_loss
-    from tailored.paper.within_task import WITHIN, solve
+    from tailored.paper.within_task import WithinTask
+    from tailored.tasks.rows import Rows
 
     rng = np.random.default_rng(0)
     X, y, starts = rng.normal(size=(24, 2)), rng.normal(size=24), np.arange(0, 25, 4)
@@ -25,9 +26,8 @@ def compile_kernels():
         learner = EmpiricalBayesLearner().fit(X, y, groups=np.repeat(np.arange(6), 4))
         learner.adapt(X[:3], y[:3]).predict_interval(X)
         learner.sample(TaskSet(X, y, np.full(24, 99)), n_draws=2)
-        for loss in ("absolute", "squared"):
-            for inner in WITHIN:
-                solve(X[:4], np.sign(y[:4]), np.eye(2), get_loss(loss), inner=inner)
+        for inner in ("exact", "online"):
+            WithinTask(get_loss("absolute"), inner).solve(Rows(X, y, starts), np.eye(2)[None])
     invert_all(np.eye(2)[None], 0.0)
     binary = ResponseRows(
         X, (y > 0) * 1.0, starts, RESPONSES["bernoulli"](), np.zeros(24), np.ones(24)

@@ -12,16 +12,18 @@ from ._version import __version__
 if TYPE_CHECKING:
     from .evaluation import evaluate
     from .files import load
+    from .learners.adapted_task import AdaptedTask, AdaptedTasks
     from .learners.classifier import EmpiricalBayesClassifier, TaskClassifier
     from .learners.empirical_bayes import EmpiricalBayesLearner
-    from .learners.task_regressor import AdaptedTasks, TaskRegressor
     from .paper.learners import ConditionalLearner, IndependentLearner, UnconditionalLearner
+    from .paper.task_regressor import TaskRegressor
     from .scale.scan import scan
     from .show.displays import EffectsDisplay, PriorPathDisplay, ShrinkageDisplay, TaskFitDisplay
     from .show.report import write_report
     from .tasks.task_set import Task, TaskSet
 
 __all__ = [
+    "AdaptedTask",
     "AdaptedTasks",
     "ConditionalLearner",
     "EffectsDisplay",
@@ -46,8 +48,8 @@ __all__ = [
 _SUBMODULES = ["datasets", "evaluation", "exceptions", "losses", "paper"]
 #: Modules that define the names above.  The module of `load` comes after the learners, because the
 #: classes of stored objects must be imported first.
-_MODULES = ["tasks.task_set", "scale.scan", "learners.task_regressor", "learners.classifier"]
-_MODULES += ["paper.learners", "files", "evaluation", "show.displays", "show.report"]
+_MODULES = ["tasks.task_set", "scale.scan", "learners.adapted_task", "learners.classifier"]
+_MODULES += ["paper.learners", "paper.task_regressor", "files", "evaluation", "show.displays", "show.report"]
 
 
 def __getattr__(name: str) -> Any:

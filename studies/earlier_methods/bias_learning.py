@@ -7,10 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tailored.paper import within_task as solving
+from tailored.paper.kernels import WithinSolution
 from tailored.paper.prior import RepresentationPrior
 from tailored.paper.representation import Conditioning
-from tailored.tasks.rows import Rows
+from tailored.paper.within_task import WithinTask
+from tailored.tasks.rows import Rows, dense, predictions
+from tailored.tasks.task_set import TaskSet
 
 from .searched import Array, SearchedLearner
 
@@ -19,11 +21,17 @@ from .searched import Array, SearchedLearner
 class BiasedPrior(RepresentationPrior):
     """A prior with the mean ``b(s) = Bφ + b₀``."""
 
-    linear: Array  # B (d, k); b₀ is ``bias``
+    constant: Array  # b₀ (d,)
+    linear: Array  # B (d, k)
 
-    def means(self, phis: Array) -> Array:
-        assert self.bias is not None
-        return np.asarray(self.bias + phis @ self.linear.T)
+    def solve(self, rows: Rows, phis: Array, labels: Any = None) -> WithinSolution:
+        rows, means = rows._replace(X=dense(rows.X)), self.constant + phis @ self.linear.T
+        thetas, offset = self.conditioning.evaluate(phis), predictions(rows, means)
+        found = self.algorithm.solve(rows, thetas, offset, labels)
+        return found._replace(coef=found.coef + means)
+
+    def _mean(self, tasks: TaskSet) -> Array:
+        return np.asarray(self.constant + self.features(tasks) @ self.linear.T)
 
     def mean_at_centre(self) -> None:
         """Return None, because the mean depends on the task."""
@@ -45,25 +53,30 @@ class _BiasLearner(SearchedLearner):
     ) -> list[RepresentationPrior | None]:
         # The mean of ‖φ‖² over the tasks: with it features act as if their root mean square were one.
         squared = np.einsum("tk,tk->", phis, phis) / len(phis)
-        learned = [self._descend(rows, phis, squared, **candidate) for candidate in candidates]
+        learned = [
+            self._descend(start.algorithm, rows, phis, squared, **candidate)
+            for candidate in candidates
+        ]
         d = rows.X.shape[1]
         priors: list[RepresentationPrior | None] = []
         for candidate, found in zip(candidates, learned, strict=True):
             tau = Conditioning.constant(np.eye(d) / candidate["regularization"], phis.shape[1])
-            fields = {
-                field: value
-                for field, value in vars(replace(start, conditioning=tau)).items()
-                if field != "bias"
-            }
-            priors.append(found and BiasedPrior(**fields, bias=found[0], linear=found[1]))
+            fields = vars(replace(start, conditioning=tau))
+            priors.append(found and BiasedPrior(**fields, constant=found[0], linear=found[1]))
         return priors
 
     def _descend(
-        self, rows: Rows, phis: Array, squared: float, step_size: float, regularization: float
+        self,
+        algorithm: WithinTask,
+        rows: Rows,
+        phis: Array,
+        squared: float,
+        step_size: float,
+        regularization: float,
     ) -> tuple[Array, Array] | None:
         """One pass of SGD over the tasks: the means of b₀ and B, or None if they overflow."""
         d, k = rows.X.shape[1], phis.shape[1]
-        theta = np.eye(d) / regularization
+        theta = np.eye(d)[None] / regularization
         constant, linear = np.zeros(d), np.zeros((d, k))
         mean_constant, mean_linear = constant, linear
         step_linear = step_size / squared if self._is_conditional and squared > 0 else 0.0
@@ -72,22 +85,13 @@ class _BiasLearner(SearchedLearner):
                 share = 1.0 / (t + 1)
                 mean_constant = (1.0 - share) * mean_constant + share * constant
                 mean_linear = (1.0 - share) * mean_linear + share * linear
-                X, y, offsets = rows.tasks(t, t + 1)
+                task = rows.tasks(t, t + 1)
                 try:
-                    solution = solving.solve_many(
-                        X,
-                        y,
-                        offsets,
-                        theta,
-                        self.loss_,
-                        offset=np.einsum("ij,j->i", X, constant + linear @ phi),
-                        inner=self.inner,
-                        tol=self.tol,
-                        max_iter=self.max_iter,
-                    )
+                    offset = np.einsum("ij,j->i", task.X, constant + linear @ phi)
+                    solution = algorithm.solve(task, theta, offset)
                 except OverflowError:
                     return None
-                gradient = (X * solution.alpha[:, None]).sum(axis=0) / max(len(y), 1)
+                gradient = (task.X * solution.alpha[:, None]).sum(axis=0) / max(len(task.y), 1)
                 constant = constant - step_size * gradient
                 linear = linear - step_linear * np.outer(gradient, phi)
                 parts = solution.value, constant, linear

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tailored._utils.validation import check_int, check_positive
-from tailored.paper import within_task as solving
 from tailored.paper.prior import RepresentationPrior
 from tailored.paper.representation import Conditioning
+from tailored.paper.within_task import WithinTask
 from tailored.tasks.rows import Rows
 
 from .searched import Array, SearchedLearner
@@ -74,25 +74,19 @@ class MultiTaskFeatureLearner(SearchedLearner):
     ) -> list[RepresentationPrior | None]:
         check_positive("perturbation", self.perturbation)
         check_int("n_rounds", self.n_rounds)
-        runs = [self._alternate(rows, **candidate) for candidate in candidates]
+        runs = [self._alternate(start.algorithm, rows, **candidate) for candidate in candidates]
         self._details = [{"objective_": objective} for _, objective in runs]
         return [replace(start, conditioning=Conditioning.constant(theta)) for theta, _ in runs]
 
-    def _alternate(self, rows: Rows, regularization: float) -> tuple[Array, Array]:
+    def _alternate(
+        self, algorithm: WithinTask, rows: Rows, regularization: float
+    ) -> tuple[Array, Array]:
         """The representation θ/λ and the objective after each round."""
         d, T = rows.X.shape[1], len(rows.offsets) - 1
         theta, objective = np.eye(d) / d, []
         for _ in range(self.n_rounds):
             thetas = np.broadcast_to(theta / regularization, (T, d, d))
-            solution = solving.solve_many(
-                *rows,
-                thetas,
-                self.loss_,
-                inner=self.inner,
-                tol=self.tol,
-                max_iter=self.max_iter,
-                n_jobs=self.n_jobs,
-            )
+            solution = algorithm.solve(rows, thetas)
             perturbed = 0.5 * regularization * self.perturbation * np.trace(np.linalg.inv(theta))
             objective.append(float(solution.value.mean() + perturbed))
             if len(objective) > 1 and objective[-2] - objective[-1] <= 1e-6 * abs(objective[-1]):

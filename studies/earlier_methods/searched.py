@@ -98,7 +98,7 @@ class SearchedLearner(PaperLearner):
             Tasks to choose hyper-parameters on; by default some of the training tasks are held out.
         """
         with self._all_or_nothing(reset=True):
-            self._check_within()
+            self._check_loss()
             candidates = self._candidates()
             given = read(self, X, y, groups, side_info, reset=True)
             # Draws, sums and passes are by position, and the order of tasks must not matter.

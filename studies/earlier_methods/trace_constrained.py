@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from tailored.paper.algorithm_1 import RunningMean, StepSizes, StreamBatch, Trajectory, run
-from tailored.paper.factored import Factored
 from tailored.paper.prior import RepresentationPrior
+from tailored.paper.representation import Factored
 from tailored.paper.surrogate import Surrogate
 from tailored.tasks.rows import Rows
 
@@ -37,7 +37,7 @@ class TraceBall(Factored):
         super().__init__(C, 0)
         self.radius = radius
 
-    def step(self, gradient: Array, phi: Array, step_C: float, step_H: float) -> None:
+    def step(self, gradient: Array, phi: Array, step_C: float, *more: Any) -> None:
         if not np.isfinite(step_C * gradient).all():
             raise OverflowError("the iterate C is no longer finite")
         self.C = project_trace_ball(self.C - step_C * gradient, self.radius)
@@ -76,8 +76,7 @@ class TraceConstrainedLearner(SearchedLearner):
     ) -> list[RepresentationPrior | None]:
         trajectories = [_start(rows.X.shape[1], **candidate) for candidate in candidates]
         batch = StreamBatch(rows, phis, np.ones(len(phis)))
-        objective = Surrogate(self.loss_, 0.0, self.inner, self.tol, self.max_iter)
-        done = run(trajectories, batch, objective, n_jobs=self.n_jobs)
+        done = run(trajectories, batch, Surrogate(start.algorithm, 0.0), n_jobs=self.n_jobs)
         return [None if one.failure else replace(start, conditioning=one.average()) for one in done]
 
 

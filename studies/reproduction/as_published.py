@@ -24,6 +24,7 @@ from tailored.losses import get_loss
 from tailored.paper.algorithm_1 import StepSizes, StreamBatch, Trajectory
 from tailored.paper.algorithm_1 import run as run_solver
 from tailored.paper.surrogate import Surrogate
+from tailored.paper.within_task import WithinTask
 from tailored.tasks.rows import Rows
 
 from ..data import load_lenk, load_movielens
@@ -329,7 +330,7 @@ def algorithm_1(data: Data, method: str) -> float:
     support = Rows(train.X[is_row], train.y[is_row], np.cumsum([0, *train.n.astype(int)]))
     batch = StreamBatch(support, train.phi[:, :k], np.ones(len(train.n)))
     runs = [Trajectory.start(StepSizes(step, step), np.eye(d), k, None) for step in STEPS.tolist()]
-    run_solver(runs, batch, Surrogate(loss, loss.lipschitz, "online"))
+    run_solver(runs, batch, Surrogate(WithinTask(loss, "online"), loss.lipschitz))
     learned = [one.average() for one in runs if not one.failure]
     best = min(
         learned, key=lambda one: float(test_error(one.evaluate(validation.phi[:, :k]), validation))

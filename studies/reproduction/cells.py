@@ -15,10 +15,10 @@ from scipy import sparse
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
-from tailored.paper import within_task as solving
-from tailored.paper.algorithm_1 import StepSizes, StreamBatch, Trajectory, run
-from tailored.paper.representation import Conditioning
+from tailored.paper.algorithm_1 import RunningMean, StepSizes, StreamBatch, Trajectory, run
+from tailored.paper.representation import Change, Conditioning, Factored
 from tailored.paper.surrogate import Surrogate
+from tailored.paper.within_task import WithinTask, WithinTaskOverflowError
 from tailored.tasks.rows import Rows
 
 from ..theory.bayes import ClusterOracle
@@ -160,13 +160,14 @@ def _learn(
     sizes = [config.grid.step_sizes[cell.step] for cell in cells if cell.step is not None]
     runs = [Trajectory.start(StepSizes(size, size), C0, k, config.learning.rank) for size in sizes]
     score = Scorer(config, prepared.test)
-    curves = {size: Curve(config, score, test) for size in sizes}
+    curves = [Curve(config, score, test, one.mean) for one in runs]
+    for one, curve in zip(runs, curves, strict=True):
+        one.mean = curve
     batch = StreamBatch(prepared.train.support, train, np.ones(len(train)))
-    objective = Surrogate(loss, loss.lipschitz, config.learning.inner)
-    run(runs, batch, objective, callback=lambda one: curves[one.steps.C](one))
+    algorithm = WithinTask(loss, config.learning.inner)
+    run(runs, batch, Surrogate(algorithm, loss.lipschitz))
     score = Scorer(config, prepared.validation)
-    for cell, one in zip(cells, runs, strict=True):
-        curve = curves[one.steps.C]
+    for cell, one, curve in zip(cells, runs, curves, strict=True):
         if one.failure:
             yield CellResult(curve.errors, np.inf)
             continue
@@ -175,19 +176,28 @@ def _learn(
         yield CellResult(curve.errors, score(learned.evaluate(validation)), arrays)
 
 
-class Curve:
-    """The error on the test tasks after every training task; called by the solver.
+class Curve(RunningMean):
+    """The mean of a run's iterates, with its error on the test tasks after every training task.
 
     ``errors`` (T,) is infinite from where the iterates overflowed.
     """
 
-    def __init__(self, config: ExperimentConfig, score: Scorer, phis: Array) -> None:
-        self.score, self.means = score, MeanAtTasks(phis)
+    def __init__(
+        self, config: ExperimentConfig, score: Scorer, phis: Array, mean: RunningMean
+    ) -> None:
+        self.score, self.means, self.of_run = score, MeanAtTasks(phis), mean
         self.errors = np.full(config.tasks.train, np.inf)
 
-    def __call__(self, run: Trajectory) -> None:
-        self.means.add(run.iterate)
-        self.errors[run.n_steps] = self.score(self.means.mean())
+    def add(self, iterate: Factored) -> None:
+        self.of_run.add(iterate)
+        self.means.add(iterate)
+        self.errors[self.of_run.count - 1] = self.score(self.means.mean())
+
+    def follow(self, change: Change) -> None:
+        self.of_run.follow(change)
+
+    def average(self, iterate: Factored) -> Conditioning:
+        return self.of_run.average(iterate)
 
 
 class Scorer:
@@ -196,7 +206,7 @@ class Scorer:
     def __init__(self, config: ExperimentConfig, part: Part) -> None:
         self.support, self.y = part.support, part.query.y
         self.loss = get_loss(config.learning.loss)
-        self.inner = config.learning.inner
+        self.algorithm = WithinTask(self.loss, config.learning.inner)
         # One product for the predictions of all tasks, and one for the mean over tasks of the means over rows.
         X, offsets, sizes = part.query.X, part.query.offsets, part.query.sizes
         self.rows = sparse.block_diag(
@@ -206,11 +216,12 @@ class Scorer:
 
     def __call__(self, thetas: Array) -> float:
         """``thetas`` (T, d, d), or one (d, d) for all tasks."""
+        thetas = thetas if thetas.ndim == 3 else thetas[None]
         if not np.isfinite(thetas).all():
             raise OverflowError("a representation is no longer finite")
         try:
-            solved = solving.solve_many(*self.support, thetas, self.loss, inner=self.inner)
-        except solving.WithinTaskOverflowError:
+            solved = self.algorithm.solve(self.support, thetas)
+        except WithinTaskOverflowError:
             return np.inf
         return self.of_coefficients(solved.coef)
 

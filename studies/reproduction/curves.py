@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dger
 
-from tailored.paper.factored import Factored
-from tailored.paper.representation import Conditioning, slices
+from tailored.paper.representation import Conditioning, Factored, slices
 
 Array = NDArray[np.float64]
 
@@ -57,12 +56,14 @@ class MeanAtTasks:
             self.current, self._product = np.zeros((T, d, d)), np.empty((T, d, d))
         change = iterate.change
         if change is not None:
-            moved = np.zeros((d, d))
-            moved[np.ix_(change.used, change.used)] = change.moved
             # Update in place, because allocating arrays of this size takes longer than the products.
             flat = self.current.reshape(T, d * d).T
             flat = dger(
-                1.0, moved.ravel(), np.square(self.phis @ change.phi), a=flat, overwrite_a=True
+                1.0,
+                change.moved.ravel(),
+                np.square(self.phis @ change.phi),
+                a=flat,
+                overwrite_a=True,
             )
             self.current = flat.T.reshape(T, d, d)
             V = slices(change.removed, self.phis, d)

@@ -17,8 +17,9 @@ from scipy import special, stats
 
 from tailored._utils.validation import check_fraction, check_int
 from tailored.losses import Absolute, Loss, Pinball, get_loss
-from tailored.paper import within_task as solving
 from tailored.paper.theory import Array, check_stack
+from tailored.paper.within_task import WithinTask
+from tailored.tasks.rows import Rows
 
 from .environment import Environment, Sample
 
@@ -110,8 +111,7 @@ def _adapt(method: Any, sample: Sample, loss: Any) -> Array:
     thetas = (
         taus[sample.clusters] if len(taus) > 1 else np.repeat(taus, len(sample.clusters), axis=0)
     )
-    tasks = sample.tasks
-    return solving.solve_many(tasks.X, tasks.y, tasks.offsets, thetas, get_loss(loss)).coef
+    return WithinTask(get_loss(loss)).solve(Rows.of(sample.tasks), thetas).coef
 
 
 @cache

@@ -12,6 +12,7 @@ from scipy.optimize import minimize
 from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
 from tailored.paper.surrogate import Surrogate
+from tailored.paper.within_task import WithinTask
 from tailored.tasks.rows import Rows
 from tailored.tasks.task_set import TaskSet
 
@@ -43,7 +44,7 @@ class MeanSurrogate:
         fitted = get_loss(loss)
         self._rows = Rows(tasks.X, tasks.y, tasks.offsets)
         self._grams = np.array([task.X.T @ task.X for task in tasks])
-        self._objective = Surrogate(fitted, fitted.lipschitz)
+        self._objective = Surrogate(WithinTask(fitted), fitted.lipschitz)
 
     def __call__(self, theta: Array) -> float:
         return self.value_and_gradient(theta)[0]

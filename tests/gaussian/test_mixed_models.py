@@ -16,9 +16,9 @@ from tailored.gaussian.em import NOISE_FLOOR, em, fit_mixed_model, fit_mixture, 
 from tailored.gaussian.mixture import Mixture, Shrinkage, Want
 from tailored.gaussian.moments import Moments
 from tailored.losses import Squared
-from tailored.paper import within_task as solving
+from tailored.paper.within_task import WithinTask
 from tailored.tasks.episodes import SupportSampling, rotate
-from tailored.tasks.rows import Scaling
+from tailored.tasks.rows import Rows, Scaling
 
 seeds = st.integers(0, 10_000)
 
@@ -75,10 +75,10 @@ def test_posterior_mean_is_the_exact_solution_at_n_W_over_noise(seed, rank):
     model = Mixture(np.ones(1), b[None], W[None], noise)
     weights = statistics.posterior(model, Want(means=True)).mean
     for w, task in zip(weights, tasks, strict=True):
-        solution = solving.solve(
-            task.X, task.y, len(task.y) * W / noise, Squared(), offset=task.X @ b, tol=1e-13
-        )
-        np.testing.assert_allclose(w, solution.coef + b, atol=1e-5)
+        rows = Rows(task.X, task.y, np.array([0, len(task.y)]))
+        algorithm, theta = WithinTask(Squared(), tol=1e-13), len(task.y) * W / noise
+        solution = algorithm.solve(rows, theta[None], offset=task.X @ b)
+        np.testing.assert_allclose(w, solution.coef[0] + b, atol=1e-5)
 
 
 # ---------------------------------------------------------------- statistics

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import reference as ref
-from tailored.paper.factored import Factored, _Range
-from tailored.paper.representation import Conditioning
+from tailored.paper.representation import Conditioning, Factored, Range
 
 #: (d, k): never square, k = 1 and d = 1 included.
 SHAPES = [(3, 5), (5, 3), (4, 1), (1, 4), (2, 7), (7, 2)]
@@ -59,7 +58,7 @@ def from_tensor(M, C, rank=None):
         turn = np.linalg.qr(np.random.default_rng(p).normal(size=P.shape))[0]
         basis, P = basis @ turn, turn.T @ P @ turn
     iterate = Factored(C, k, rank)
-    iterate._range = _Range(np.asfortranarray(basis), np.asfortranarray(P))
+    iterate.range = Range(np.asfortranarray(basis), np.asfortranarray(P))
     return iterate
 
 

@@ -8,12 +8,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 import reference as ref
 from tailored import losses
-from tailored.paper.algorithm_1 import StreamBatch, Trajectory
-from tailored.paper.prior import RepresentationPrior
-from tailored.paper.representation import Conditioning
-from tailored.paper.step_size import Problem
-from tailored.paper.surrogate import Surrogate
-from tailored.tasks.rows import Rows, Scaling
+from tailored.paper.algorithm_1 import StreamBatch, Trajectory, run
+from tailored.tasks.rows import Rows
 
 _PARAMETERS = {"pinball": 0.3, "epsilon_insensitive": 0.2, "huber": 0.6}
 _LIBRARY = {
@@ -59,6 +55,15 @@ def batch_of(tasks, phis, squared_scale=None):
     return StreamBatch(rows_of(tasks), phis, scale)
 
 
+def part(batch, begin, end):
+    """Tasks begin .. end - 1 of a batch."""
+    return StreamBatch(batch.rows.tasks(begin, end), *(values[begin:end] for values in batch[1:]))
+
+
+def advance(trajectory, batch, surrogate):
+    return run([trajectory], batch, surrogate)[0]
+
+
 def start(steps, C0, k, rank=None):
     return Trajectory.start(steps, C0, k, rank)
 
@@ -80,14 +85,5 @@ def same(first, second):
 def arrays_of(trajectory):
     """What a run has learned; one that failed has no average."""
     iterate, average = trajectory.iterate, None if trajectory.failure else trajectory.average()
-    arrays = [iterate.C, iterate.basis, iterate.P]
+    arrays = [iterate.C, iterate.range.E, iterate.P]
     return arrays if average is None else [*arrays, average.C, average.root]
-
-
-def problem_of(tasks, phis, held_out=None, **options):
-    d, k = tasks[0][0].shape[1], phis.shape[1]
-    batch = batch_of(tasks, phis)
-    tau = Conditioning.constant(np.eye(d), k)
-    prior = RepresentationPrior(scaling=Scaling.raw(d), conditioning=tau)
-    objective = Surrogate(LOSSES["absolute"][0], 1.0)
-    return Problem(prior, objective, batch, held_out, **options)

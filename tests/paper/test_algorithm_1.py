@@ -7,9 +7,10 @@ import pytest
 from scipy import sparse
 
 import reference as ref
-from streams import LOSSES, batch_of, close, random_stream, same, start
+from streams import LOSSES, advance, batch_of, close, part, random_stream, same, start
 from tailored.paper.algorithm_1 import StepSizes, StreamBatch
 from tailored.paper.surrogate import Surrogate
+from tailored.paper.within_task import WithinTask
 from tailored.tasks.rows import Rows
 
 TOL = 1e-13
@@ -28,13 +29,13 @@ def test_iterates_and_averages_are_those_of_algorithm_1(name, inner, d, k):
     tasks, phis, batch = random_stream(rng, 25, d, k, labels=name == "hinge")
     gamma_C, gamma_H = 0.3, 1.1
     expected = ref.algorithm_1(tasks, phis, gamma_C, gamma_H, np.eye(d), inner, reference, L)
-    objective = Surrogate(loss, L, inner=inner, tol=TOL)
+    objective = Surrogate(WithinTask(loss, inner=inner, tol=TOL), L)
     trajectory = start(StepSizes(gamma_C, gamma_H), np.eye(d), k)
     for t in range(25):
         close(trajectory.iterate.dense_H(), expected.H[t])
         close(trajectory.iterate.C, expected.C[t])
         assert trajectory.n_steps == t
-        assert trajectory.advance(batch.slice(t, t + 1), objective) is trajectory
+        assert advance(trajectory, part(batch, t, t + 1), objective) is trajectory
     assert trajectory.failure is None
     close(trajectory.iterate.dense_H(), expected.H[25])
     close(trajectory.iterate.C, expected.C[25])
@@ -51,7 +52,7 @@ def test_steps_of_C_and_H_are_separate(steps):
     tasks, phis, batch = random_stream(np.random.default_rng(1), 20, d, k)
     expected = ref.algorithm_1(tasks, phis, *steps, np.eye(d), "online", reference, L)
     trajectory = start(StepSizes(*steps), np.eye(d), k)
-    trajectory.advance(batch, Surrogate(loss, L, inner="online"))
+    advance(trajectory, batch, Surrogate(WithinTask(loss, inner="online"), L))
     close(trajectory.average().H, expected.mean_H)
     close(trajectory.average().C, expected.mean_C)
     if steps[0] == 0:
@@ -63,10 +64,10 @@ def test_the_unconditional_run_is_the_run_whose_H_does_not_move():
     loss, reference, L = LOSSES["absolute"]
     d, k = 3, 4
     tasks, phis, batch = random_stream(np.random.default_rng(2), 20, d, k)
-    objective = Surrogate(loss, L, tol=TOL)
+    objective = Surrogate(WithinTask(loss, tol=TOL), L)
     without = batch_of(tasks, np.zeros((20, 0)))
-    unconditional = start(StepSizes(0.4, 5.0), np.eye(d), 0).advance(without, objective)
-    frozen = start(StepSizes(0.4, 0.0), np.eye(d), k).advance(batch, objective)
+    unconditional = advance(start(StepSizes(0.4, 5.0), np.eye(d), 0), without, objective)
+    frozen = advance(start(StepSizes(0.4, 0.0), np.eye(d), k), batch, objective)
     np.testing.assert_array_equal(unconditional.iterate.C, frozen.iterate.C)
     np.testing.assert_array_equal(unconditional.average().C, frozen.average().C)
     assert frozen.average().H.shape == (d * k, d * k)
@@ -88,7 +89,7 @@ def test_started_at_0_the_learner_leaves_0(name, inner):
     batch = batch_of([(X, y)], np.ones((1, k)))
     L = 0.1 * L
     trajectory = start(StepSizes(0.5, 0.5), np.zeros((d, d)), k)
-    trajectory.advance(batch, Surrogate(loss, L, inner=inner, tol=TOL))
+    advance(trajectory, batch, Surrogate(WithinTask(loss, inner=inner, tol=TOL), L))
     assert np.linalg.eigvalsh(trajectory.iterate.C)[-1] > 1e-3
     assert np.linalg.norm(trajectory.iterate.dense_H(), 2) > 1e-3
     expected = ref.algorithm_1(
@@ -115,8 +116,8 @@ def test_a_limited_rank_truncates_every_iterate_and_the_average(rank):
         H = ref.best_rank(H - gamma * ref.lift(d, phi) @ G @ ref.lift(d, phi).T, rank)
         C = ref.project_psd(C - 0.1 * G)
     trajectory = start(StepSizes(0.1, gamma), np.eye(d), k, rank=rank)
-    trajectory.advance(batch, Surrogate(loss, L, inner="online"))
-    assert trajectory.iterate.basis.shape[1] <= rank
+    advance(trajectory, batch, Surrogate(WithinTask(loss, inner="online"), L))
+    assert trajectory.iterate.range.E.shape[1] <= rank
     assert trajectory.average().root.shape[1] <= rank
     close(trajectory.iterate.dense_H(), H)
     close(trajectory.average().H, mean)
@@ -133,7 +134,7 @@ def test_a_constant_scale_is_the_run_on_scaled_features():
     phis = c * phis
     batch = batch_of(tasks, phis, squared_scale=np.full(25, c**2))
     trajectory = start(StepSizes(0.3, 1.1), np.eye(d), k)
-    trajectory.advance(batch, Surrogate(loss, L, inner="online"))
+    advance(trajectory, batch, Surrogate(WithinTask(loss, inner="online"), L))
     expected = ref.algorithm_1(tasks, phis / c, 0.3, 1.1, np.eye(d), "online", reference, L)
     close(c**2 * trajectory.average().H, expected.mean_H)
     close(trajectory.average().C, expected.mean_C)
@@ -156,7 +157,11 @@ def test_a_running_scale_against_an_explicit_loop():
         H.append(ref.project_psd(H[t] - gamma_H / squared[t] ** 2 * I_phi @ G @ I_phi.T))
         C.append(ref.project_psd(C[t] - gamma_C * G))
     trajectory = start(StepSizes(gamma_C, gamma_H), np.eye(d), k)
-    trajectory.advance(batch_of(tasks, phis, squared_scale=squared), Surrogate(loss, L, tol=TOL))
+    advance(
+        trajectory,
+        batch_of(tasks, phis, squared_scale=squared),
+        Surrogate(WithinTask(loss, tol=TOL), L),
+    )
     close(trajectory.average().H, sum(H[:T]) / T)
     close(trajectory.average().C, sum(C[:T]) / T)
     assert np.abs(trajectory.average().H).max() > 1e-3
@@ -168,7 +173,7 @@ def test_features_that_are_all_zero_leave_H_where_it_is():
     tasks, _, _ = random_stream(np.random.default_rng(8), 10, d, k)
     batch = batch_of(tasks, np.zeros((10, k)), squared_scale=np.zeros(10))
     trajectory = start(StepSizes(0.2, 0.9), np.eye(d), k)
-    trajectory.advance(batch, Surrogate(loss, L, inner="online"))
+    advance(trajectory, batch, Surrogate(WithinTask(loss, inner="online"), L))
     assert trajectory.failure is None
     assert not trajectory.average().H.any()
     assert np.abs(trajectory.average().C - np.eye(d)).max() > 1e-3
@@ -179,7 +184,7 @@ def test_if_the_trace_term_dominates_H_is_exactly_zero():
     loss, _, _ = LOSSES["absolute"]
     _, _, batch = random_stream(np.random.default_rng(9), 10, 3, 4)
     trajectory = start(StepSizes(0.2, 50.0), np.eye(3), 4)
-    trajectory.advance(batch, Surrogate(loss, 100.0, inner="online"))
+    advance(trajectory, batch, Surrogate(WithinTask(loss, inner="online"), 100.0))
     average = trajectory.average()
     assert not average.depends_on_task
     assert not average.H.any()
@@ -198,6 +203,6 @@ def test_sparse_tasks_are_the_dense_run(rank):
     thin = StreamBatch(rows, phis, dense.squared_scale)
     runs = [start(StepSizes(0.3, 0.9), np.eye(d), k, rank=rank) for _ in range(2)]
     for run, batch in zip(runs, (dense, thin), strict=True):
-        run.advance(batch, Surrogate(loss, L, tol=TOL))
+        advance(run, batch, Surrogate(WithinTask(loss, tol=TOL), L))
     same(*runs)
     assert np.abs(runs[0].average().H).max() > 1e-3

@@ -21,8 +21,7 @@ from representations import (
     random_psd,
     shapes,
 )
-from tailored.paper.factored import Factored
-from tailored.paper.representation import Conditioning, Given, project_psd
+from tailored.paper.representation import Conditioning, Factored, Given, project_psd
 
 # --- values -------------------------------------------------------------------------------------------------
 
@@ -35,7 +34,7 @@ def test_evaluation_is_the_kronecker_product_of_the_paper(d, k, p):
     H = ref.H_from_tensor(M)
     phis = np.vstack([rng.normal(size=(4, k)), np.zeros((1, k))])
     conditioning = learned(M, C)
-    assert (conditioning.n_features, conditioning.n_side) == (d, k)
+    assert conditioning.n_side == k
     expected = np.array([ref.tau(H, C, phi) for phi in phis])
     close(conditioning.evaluate(phis), expected, 1e-12)
     close(conditioning.evaluate(np.tile(phis, (20, 1))), np.tile(expected, (20, 1, 1)), 1e-12)
@@ -114,7 +113,7 @@ def test_directions_of_phi_are_orthogonal_and_of_equal_length(d, k):
 def test_a_given_tau_is_read_row_by_row():
     given = Given.constant(np.zeros((2, 2)))
     phis = np.array([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]])
-    assert (given.n_features, given.n_side) == (2, 4)
+    assert given.n_side == 4
     np.testing.assert_array_equal(given.evaluate(phis), [[[1, 2], [3, 4]], [[5, 6], [7, 8]]])
     np.testing.assert_array_equal(given(phis[1]), [[5, 6], [7, 8]])
 

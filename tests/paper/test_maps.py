@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 import tailored
@@ -49,11 +50,6 @@ def algorithm_1(feature_map, **options):
     )
 
 
-def weights_of(model):
-    """As `adapt_many` has them: the intercept, where there is one, comes last."""
-    return np.append(model.coef_, model.intercept_) if model.fit_intercept else model.coef_
-
-
 # ---------------------------------------------------------------- what all of them promise
 
 
@@ -93,9 +89,7 @@ def test_learning_and_saving(name, tasks, tmp_path):
     learner = algorithm_1(MAPS[name]).fit(tasks)
     weights = learner.adapt_many(tasks).weights_
     assert np.isfinite(weights).all()
-    np.testing.assert_allclose(
-        weights_of(learner.adapt(tasks[0].X, tasks[0].y)), weights[0], atol=1e-7
-    )
+    np.testing.assert_allclose(learner.adapt(tasks[0].X, tasks[0].y).coef_, weights[0], atol=1e-7)
     assert np.isfinite(learner.adapt().coef_).all()
     learner.save(tmp_path / "a")
     again = tailored.load(tmp_path / "a")
@@ -222,9 +216,7 @@ def test_transformer_and_callable():
     assert isinstance(function, CallableMap)
     np.testing.assert_allclose(function.transform(tasks), [[1, 2], [1, 3]])
     bare = TaskSet(tasks.X, tasks.y, [7, 8])
-    with pytest.raises(
-        ValueError, match="side_info: feature_map is a function of the side information"
-    ):
+    with pytest.raises(ValueError, match="side_info: this feature map needs side information"):
         function.transform(bare)
     # the rows are the side information of tasks without any
     rows = CallableMap(lambda task: [task.y.sum(), task.label]).fit(bare)
@@ -237,7 +229,7 @@ def test_transformer_keeps_its_argument():
     second = TaskSet(np.ones((2, 1)), np.zeros(2), [7, 8], {7: [10.0], 8: [30.0]})
     spec = StandardScaler()
     mapped = Transformer(spec)
-    with pytest.raises(ValueError, match="not fitted"):
+    with pytest.raises(NotFittedError):
         mapped.transform(first)
     np.testing.assert_allclose(mapped.fit(first).transform(second), [[7.0], [27.0]])
     np.testing.assert_allclose(mapped.fit(second).transform(second), [[-1.0], [1.0]])
@@ -277,12 +269,8 @@ def test_messages(tasks):
         SideVector().fit(tasks)
     with pytest.raises(ValueError, match=r"task 1"):
         CallableMap(lambda task: [1.0] if task.label == 0 else [np.nan]).transform(tasks)
-    with pytest.raises(
-        ValueError, match=r"length 1, as for the first task; for task 1 it returned shape \(2,\)"
-    ):
+    with pytest.raises(ValueError, match=r"must return vectors of one length; got \[1, 2, 3"):
         CallableMap(lambda task: [1.0] * (1 + task.label)).transform(tasks)
-    with pytest.raises(
-        ValueError, match="the function must return numbers; for task 0 it returned 'a'"
-    ):
+    with pytest.raises(ValueError, match="a vector of numbers; for task 0 it returned 'a'"):
         CallableMap(lambda task: "a").transform(tasks)
     assert set(FEATURE_MAPS) == {"mean", "ridge", "angle", "vector"}

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 import reference as ref
-from streams import LOSSES, batch_of, close, random_stream, same, start
+from streams import LOSSES, batch_of, close, random_stream, start
 from studies.reproduction.curves import MeanAtTasks
 from tailored import ConditionalLearner, TaskSet, load
 from tailored.paper import ProjectedSGD
 from tailored.paper.algorithm_1 import BLOCK, ExactMean, StepSizes, run
-from tailored.paper.factored import Factored
+from tailored.paper.representation import Factored
 from tailored.paper.surrogate import Surrogate
+from tailored.paper.within_task import WithinTask
 
 
 def surrogate_steps(rng, d, k, n_steps, phis="fresh"):
@@ -43,7 +44,8 @@ def test_exact_mean_is_the_mean_of_the_iterates(d, k, phis):
             one.add(exact)
         exact.step(gradient, phi, 0.1, 0.4)
         for one in (mean, seldom):
-            one.follow(exact)
+            if exact.change is not None:
+                one.follow(exact.change)
         found = mean.average(exact)
         close(found.H, np.mean(Hs, axis=0), 1e-10)
         close(found.C, np.mean(Cs, axis=0), 1e-10)
@@ -61,7 +63,8 @@ def test_exact_means_go_on_from_a_copy_independently(cut):
             mean.add(exact)
             Hs.append(exact.dense_H())
             exact.step(gradient, phi, 0.1, 0.4)
-            mean.follow(exact)
+            if exact.change is not None:
+                mean.follow(exact.change)
 
     exact, mean, Hs = Factored(np.eye(d), k), ExactMean(d, k), []
     go_on(exact, mean, surrogate_steps(rng, d, k, cut), Hs)
@@ -107,41 +110,14 @@ def test_means_at_tasks_follow_a_run_that_is_gone_on_with(rank, features):
         [start(StepSizes(0.1, 0.5), np.eye(3), features, rank=rank)],
     )
 
-    def look(trajectory):
-        means.add(trajectory.iterate)
-        taus.append([trajectory.iterate(phi) for phi in phis])
-
-    for piece in (slice(0, 7), slice(7, 12), slice(12, 20)):
+    for piece in np.split(np.arange(20), [7, 12]):
         runs = deepcopy(runs)
-        run(
-            runs,
-            batch_of(tasks[piece], phis[piece]),
-            Surrogate(LOSSES["absolute"][0], 1.0),
-            callback=look,
-        )
+        for t in piece:
+            means.add(runs[0].iterate)
+            taus.append([runs[0].iterate(phi) for phi in phis])
+            batch = batch_of([tasks[t]], phis[t : t + 1])
+            run(runs, batch, Surrogate(WithinTask(LOSSES["absolute"][0]), 1.0))
         close(np.broadcast_to(means.mean(), (20, 3, 3)), np.mean(taus, axis=0), 1e-10)
-
-
-@pytest.mark.parametrize("rank", [None, 2])
-def test_a_callback_sees_every_iterate_with_its_mean(rank):
-    """What a learning curve needs: before every step, the iterate and a mean that has taken it in."""
-    loss, _, L = LOSSES["absolute"]
-    d, k = 3, 4
-    _, phis, batch = random_stream(np.random.default_rng(19), 12, d, k)
-    means, seen = MeanAtTasks(phis), []
-
-    def look(trajectory):
-        means.add(trajectory.iterate)
-        seen.append((trajectory.n_steps, trajectory.iterate.dense_H().copy(), means.mean()))
-
-    objective = Surrogate(loss, L, inner="online")
-    whole = start(StepSizes(0.1, 0.5), np.eye(d), k, rank=rank).advance(batch, objective, look)
-    assert [n for n, _, _ in seen] == list(range(12))
-    if rank is None:
-        close(whole.average().H, np.mean([H for _, H, _ in seen], axis=0), 1e-10)
-        close(whole.average().evaluate(phis), seen[-1][2], 1e-10)
-    silent = start(StepSizes(0.1, 0.5), np.eye(d), k, rank=rank).advance(batch, objective)
-    same(whole, silent)
 
 
 def test_the_mean_of_iterates_in_large_units_can_be_saved(tmp_path):

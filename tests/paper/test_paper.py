@@ -147,16 +147,14 @@ def test_errors_of_given_representations(parts):
         IndependentLearner(tau=lambda s: -np.eye(3), fit_intercept=False).fit(train)
     bare = TaskSet(train.X, train.y, np.repeat(train.labels, train.sizes))
     learner = IndependentLearner(tau=lambda s: s[0] * np.eye(3), fit_intercept=False).fit(train)
-    with pytest.raises(ValueError, match="side_info: tau is a function"):
+    with pytest.raises(ValueError, match="side_info: this feature map needs side information"):
         learner.adapt_many(bare)
     # the rows are the side information of tasks without any
     rows = IndependentLearner(tau=lambda task: len(task.y) * np.eye(3), fit_intercept=False).fit(
         bare
     )
     np.testing.assert_array_equal(rows.representation(bare)[0], len(bare[0].y) * np.eye(3))
-    with pytest.raises(
-        ValueError, match=r"tau of task 0 must be a \(3, 3\) matrix; got shape \(\)"
-    ):
+    with pytest.raises(ValueError, match="Expected 2D array, got scalar array"):
         IndependentLearner(tau=lambda s: 2.0, fit_intercept=False).fit(train)
     with pytest.raises((TypeError, ValueError), match="tau"):
         IndependentLearner(tau="identity", fit_intercept=False).fit(train)
@@ -183,9 +181,9 @@ def test_the_surrogate_at_a_given_representation(parts, loss):
     lifted = reference.lift(3, phi)
     expected = lifted @ gradient @ lifted.T
     np.testing.assert_allclose(np.kron(gradient, np.outer(phi, phi)), expected, atol=1e-14)
-    with pytest.raises(ValueError, match="lipschitz: the squared loss"):
+    with pytest.raises(ValueError, match="lipschitz must be a finite number"):
         surrogate(theta, task.X, task.y, loss="squared")
-    with pytest.raises(ValueError, match=r"X, y: .* \(8, 3\) and \(7,\)"):
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         surrogate(theta, task.X, task.y[:-1])
     with pytest.raises(ValueError, match="NaN"):
         surrogate(theta, np.nan * task.X, task.y)

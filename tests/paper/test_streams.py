@@ -10,17 +10,19 @@ import pytest
 
 from streams import (
     LOSSES,
+    advance,
     arrays_of,
     batch_of,
     close,
     diverges,
+    part,
     random_stream,
-    rows_of,
     same,
     start,
 )
 from tailored.paper.algorithm_1 import LARGEST_DENSE, StepSizes, run
 from tailored.paper.surrogate import Surrogate
+from tailored.paper.within_task import WithinTask
 
 # --- streams in pieces, jobs --------------------------------------------------------------------------------
 
@@ -44,18 +46,18 @@ def test_results_do_not_depend_on_the_pieces_nor_on_the_number_of_jobs(inner):
     tasks, phis, _ = random_stream(rng, 30, d, k)
     squared = np.cumsum((phis**2).sum(axis=1)) / np.arange(1, 31)
     batch = batch_of(tasks, phis, squared_scale=squared)
-    objective = Surrogate(loss, L, inner=inner)
+    objective = Surrogate(WithinTask(loss, inner=inner), L)
     whole = run(candidates(d, k), batch, objective)
     assert [t.n_steps for t in whole[:3]] == [30, 30, 30]
 
     pieces = candidates(d, k)
     for begin, end in [(0, 1), (1, 1), (1, 13), (13, 30)]:
-        pieces = run(pieces, batch.slice(begin, end), objective)
+        pieces = run(pieces, part(batch, begin, end), objective)
     ticks = []
     shown = run(candidates(d, k), batch, objective, tick=ticks.append)
     assert sum(ticks) == 30
     two_jobs = run(candidates(d, k), batch, objective, n_jobs=2, tick=ticks.append)
-    one_by_one = [trajectory.advance(batch, objective) for trajectory in candidates(d, k)]
+    one_by_one = [advance(each, batch, objective) for each in candidates(d, k)]
     for others in (pieces, shown, two_jobs, one_by_one):
         for expected, other in zip(whole, others, strict=True):
             same(expected, other)
@@ -66,24 +68,11 @@ def test_small_steps_share_their_projections():
     loss, _, L = LOSSES["absolute"]
     _, _, batch = random_stream(np.random.default_rng(18), 12, 3, 4)
     runs = [start(StepSizes(step, step), np.eye(3), 4) for step in (1e-9, 1e-8, 10.0)]
-    small, other, large = run(runs, batch, Surrogate(loss, L, inner="online"))
-    assert other.iterate.basis is small.iterate.basis is not large.iterate.basis
+    small, other, large = run(runs, batch, Surrogate(WithinTask(loss, inner="online"), L))
+    assert other.iterate.range.E is small.iterate.range.E is not large.iterate.range.E
     close(other.iterate.dense_H() / 1e-8, small.iterate.dense_H() / 1e-9)
     (copied,) = pickle.loads(pickle.dumps([small]))
     same(copied, small)
-
-
-def test_a_slice_holds_the_tasks_of_the_slice():
-    rng = np.random.default_rng(15)
-    tasks, phis, _ = random_stream(rng, 6, 3, 2)
-    batch = batch_of(tasks, phis, np.arange(6.0))
-    part = batch.slice(2, 5)
-    assert (len(batch), len(part)) == (6, 3)
-    expected = rows_of(tasks[2:5])
-    for field in ("X", "y", "offsets"):
-        np.testing.assert_array_equal(getattr(part.rows, field), getattr(expected, field))
-    np.testing.assert_array_equal(part.phis, phis[2:5])
-    np.testing.assert_array_equal(part.squared_scale, [2, 3, 4])
 
 
 # --- failure ------------------------------------------------------------------------------------------------
@@ -102,7 +91,7 @@ def test_overflow_is_recorded_and_stops_the_run_alone(rank, steps, inner):
     d, k = 3, 4
     tasks, phis, batch = random_stream(np.random.default_rng(16), 30, d, k)
     batch = batch_of([(1e4 * X, y) for X, y in tasks], phis)
-    objective = Surrogate(loss, L, inner=inner)
+    objective = Surrogate(WithinTask(loss, inner=inner), L)
     doomed = start(StepSizes(*steps), np.eye(d), k, rank=rank)
     healthy = start(StepSizes(1e-10, 1e-10), np.eye(d), k, rank=rank)
     doomed, healthy = run([doomed, healthy], batch, objective)
@@ -111,7 +100,7 @@ def test_overflow_is_recorded_and_stops_the_run_alone(rank, steps, inner):
     assert (healthy.failure, healthy.n_steps) == (None, 30)
     assert all_finite(doomed)
     stopped = copy.deepcopy(doomed)
-    same(stopped, doomed.advance(batch, objective))
+    same(stopped, advance(doomed, batch, objective))
 
 
 @diverges
@@ -125,7 +114,7 @@ def test_a_run_with_any_step_is_finite_or_fails(exponent, inner):
     step = float(f"1e{min(exponent, 308)}")
     for rank in (None, 2):
         trajectory = start(StepSizes(step, step), np.eye(d), k, rank=rank)
-        trajectory.advance(batch, Surrogate(loss, L, inner=inner))
+        advance(trajectory, batch, Surrogate(WithinTask(loss, inner=inner), L))
         assert all_finite(trajectory)
         assert trajectory.failure is not None or trajectory.n_steps == 10
 

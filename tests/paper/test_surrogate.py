@@ -8,6 +8,7 @@ import pytest
 import reference as ref
 from streams import CASES
 from tailored.paper.surrogate import Surrogate
+from tailored.paper.within_task import WithinTask
 from tailored.tasks.rows import Rows
 
 every_loss = pytest.mark.parametrize("name", CASES)
@@ -65,7 +66,7 @@ def test_surrogate_value_and_gradients_are_those_of_the_paper(name, rank):
     rng = np.random.default_rng(7)
     d, T = 4, len(SIZES)
     rows, thetas = random_rows(rng, SIZES, d, name), random_thetas(rng, T, d, rank)
-    result = Surrogate(loss, L, tol=TOL[name])(rows, thetas)
+    result = Surrogate(WithinTask(loss, tol=TOL[name]), L)(rows, thetas)
     assert result.value.shape == result.gram.shape == (T,)
     assert result.u.shape == (T, d)
     for t in range(T):
@@ -88,7 +89,7 @@ def test_surrogate_with_the_online_algorithm_uses_its_subgradients(name):
     rng = np.random.default_rng(8)
     d, T = 4, len(SIZES)
     rows, thetas = random_rows(rng, SIZES, d, name), random_thetas(rng, T, d)
-    result = Surrogate(loss, L, inner="online")(rows, thetas)
+    result = Surrogate(WithinTask(loss, inner="online"), L)(rows, thetas)
     for t in range(T):
         X, y = task(rows, t)
         s = ref.online(X, y, thetas[t], reference.subgradient).alpha
@@ -105,7 +106,7 @@ def test_surrogate_gradients_are_finite_differences(name):
     rng = np.random.default_rng(9)
     d, sizes = 3, [7, 1, 12]
     rows, thetas = random_rows(rng, sizes, d, name), random_thetas(rng, len(sizes), d)
-    objective = Surrogate(loss, L, tol=TOL[name])
+    objective = Surrogate(WithinTask(loss, tol=TOL[name]), L)
     result = objective(rows, thetas)
     E = symmetric_direction(rng, d)
     in_theta = central(lambda h: objective(rows, thetas + h * E).value, 1e-3)
@@ -123,7 +124,7 @@ def test_surrogate_gradient_is_one_sided_on_the_border_of_the_cone(name, rank):
     rng = np.random.default_rng(10 + rank)
     d = 4
     rows, thetas = random_rows(rng, [9], d, name), random_thetas(rng, 1, d, rank)
-    objective = Surrogate(loss, L, tol=TOL[name])
+    objective = Surrogate(WithinTask(loss, tol=TOL[name]), L)
     result = objective(rows, thetas)
     for _ in range(3):
         z = rng.normal(size=d)
@@ -142,14 +143,14 @@ def test_the_form_through_the_pseudo_inverse_only_sees_the_range(name):
     L = 0.1 * L  # strong signal, so that leaving 0 lowers the objective
     full = random_thetas(rng, 1, d)
     X, y = rows.X, rows.y
-    dual = Surrogate(loss, L, tol=TOL[name])(rows, full).theta(0, X)
+    dual = Surrogate(WithinTask(loss, tol=TOL[name]), L)(rows, full).theta(0, X)
     w = ref.exact(X, y, full[0], reference).w
     np.testing.assert_allclose(
         ref.surrogate_gradient_primal(X, w, full[0], L), dual, rtol=0, atol=1e-7
     )
 
     zero = np.zeros((d, d))
-    dual = Surrogate(loss, L, tol=TOL[name])(rows, zero[None]).theta(0, X)
+    dual = Surrogate(WithinTask(loss, tol=TOL[name]), L)(rows, zero[None]).theta(0, X)
     assert np.linalg.eigvalsh(dual)[0] < -1e-3
     assert np.abs(ref.project_psd(-dual)).max() > 1e-3
     w = ref.exact(X, y, zero, reference).w
@@ -165,7 +166,7 @@ def test_tasks_do_not_know_of_each_other():
     d, T = 3, len(SIZES)
     rows = random_rows(rng, SIZES, d, name)
     thetas = np.broadcast_to(random_thetas(rng, 1, d)[0], (T, d, d))
-    surrogate = Surrogate(loss, L, tol=TOL[name])
+    surrogate = Surrogate(WithinTask(loss, tol=TOL[name]), L)
     together = surrogate(rows, thetas)
     for t in range(T):
         X, y = task(rows, t)

@@ -32,7 +32,6 @@ from studies.theory.risks import RiskEstimate, excess_risk, task_excess, task_ri
 from tailored import ConditionalLearner, TaskSet, UnconditionalLearner
 from tailored.losses import get_loss
 from tailored.paper import ProjectedSGD
-from tailored.paper import within_task as solving
 from tailored.paper.representation import Conditioning
 from tailored.paper.surrogate import Surrogate
 from tailored.paper.theory import (
@@ -42,8 +41,10 @@ from tailored.paper.theory import (
     learned_function,
     power,
 )
+from tailored.paper.within_task import WithinTask
 from tailored.tasks.rows import Rows
 from tests.environments import random_environment
+from within_samples import solve, solve_many
 
 N_ENVIRONMENTS = 12
 CONFIDENCE = 1 - 1e-3 / N_ENVIRONMENTS
@@ -191,7 +192,7 @@ def test_regularisation_parameter_is_part_of_theta(regularization):
     def objective(w):
         return np.abs(X @ w - y).mean() + regularization / 2 * w @ inverse @ w
 
-    best = solving.solve(X, y, theta / regularization, get_loss("absolute"), tol=1e-12).coef
+    best = solve(X, y, theta / regularization, get_loss("absolute"), tol=1e-12).coef
     for i in range(500):
         noise = 10.0 ** -(i % 4) * np.linalg.norm(best) * rng.standard_normal(3)
         assert objective(best + noise) >= objective(best) - 1e-10
@@ -208,8 +209,8 @@ def test_solution_changes_little_if_a_row_is_replaced(name):
         theta = random_psd(rng, d) + 0.1 * np.eye(d)
         other_X, other_y = X.copy(), y.copy()
         other_X[0], other_y[0] = rng.standard_normal(d), 3.0 * rng.standard_normal()
-        one = solving.solve(X, y, theta, loss, tol=1e-13)
-        two = solving.solve(other_X, other_y, theta, loss, tol=1e-13)
+        one = solve(X, y, theta, loss, tol=1e-13)
+        two = solve(other_X, other_y, theta, loss, tol=1e-13)
         inverse, change = np.linalg.inv(theta), two.coef - one.coef
         squared = change @ inverse @ change
         risk = loss.value(X @ two.coef, y).mean() + 0.5 * two.coef @ inverse @ two.coef
@@ -229,7 +230,7 @@ def test_regularised_risk_is_at_most_that_of_the_target():
         theta, w = F @ F.T, F @ rng.standard_normal(rank)
         X = rng.standard_normal((6, 4))
         y = X @ w + 0.1 * rng.standard_normal(6)
-        solution = solving.solve(X, y, theta, get_loss("absolute"), tol=1e-12)
+        solution = solve(X, y, theta, get_loss("absolute"), tol=1e-12)
         assert np.abs(X @ solution.coef - y).mean() <= solution.value
         assert solution.value <= np.abs(X @ w - y).mean() + 0.5 * w @ power(theta, -1.0) @ w
 
@@ -241,7 +242,7 @@ def test_surrogate_is_convex_in_H_and_C_with_kronecker_subgradients(seed):
     n, d, k = 5, 3, 2
     X, y, phi = rng.standard_normal((n, d)), rng.standard_normal(n), rng.standard_normal(k)
     rows, lift = Rows(X, y, np.array([0, n])), ref.lift(d, phi)
-    surrogate = Surrogate(get_loss("absolute"), 1.0, tol=1e-12)
+    surrogate = Surrogate(WithinTask(get_loss("absolute"), tol=1e-12), 1.0)
     ends = [(random_psd(rng, d * k), random_psd(rng, d)) for _ in range(2)]
 
     def at(H, C):
@@ -275,7 +276,7 @@ def test_last_iterate_of_one_pass_gives_the_approximate_meta_gradient():
         w = w - theta @ (np.sign(X[i] @ w - y[i]) * X[i] + inverse @ w) / (i + 1)
     printed = ref.surrogate_gradient_primal(X, w, theta, 1.0)
     rows = Rows(X, y, np.array([0, n]))
-    found = Surrogate(get_loss("absolute"), 1.0, inner="online")(rows, theta[None])
+    found = Surrogate(WithinTask(get_loss("absolute"), inner="online"), 1.0)(rows, theta[None])
     np.testing.assert_allclose(found.theta(0, X), printed, atol=1e-10)
     assert np.abs(found.u).max() > 1e-2
 
@@ -302,12 +303,12 @@ def test_surrogate_majorises_the_risk():
         )
         for taus in (exact.tau, np.broadcast_to(exact.theta, exact.tau.shape)):
             thetas = taus[sample.clusters]
-            coef = solving.solve_many(*rows, thetas, get_loss("absolute")).coef
+            coef = solve_many(*rows, thetas, get_loss("absolute")).coef
             risk = task_excess(environment, sample, coef) + noise.reshape(-1, n).mean(axis=1)
-            surrogate = Surrogate(get_loss("absolute"), 1.0)(rows, thetas)
+            surrogate = Surrogate(WithinTask(get_loss("absolute")), 1.0)(rows, thetas)
             difference = RiskEstimate.from_values(risk - surrogate.value)
             assert difference.upper(1 - (1 - CONFIDENCE) / 2) <= 0, (seed, difference.mean)
-            within = Surrogate(get_loss("absolute"), 0.0)(rows, thetas).value
+            within = Surrogate(WithinTask(get_loss("absolute")), 0.0)(rows, thetas).value
             without.append(-RiskEstimate.from_values(within - risk).upper(CONFIDENCE))
     assert max(without) > 0
 
@@ -336,9 +337,7 @@ def test_generalization_error_stays_under_its_bound():
         theta = random_psd(np.random.default_rng([6, seed]), environment.d)
         tasks = sample.tasks
         thetas = np.broadcast_to(theta, (len(tasks), *theta.shape))
-        coef = solving.solve_many(
-            tasks.X, tasks.y, tasks.offsets, thetas, get_loss("absolute")
-        ).coef
+        coef = solve_many(tasks.X, tasks.y, tasks.offsets, thetas, get_loss("absolute")).coef
         residuals = np.abs(
             np.einsum("tnd,td->tn", tasks.X.reshape(len(tasks), n, -1), coef)
             - tasks.y.reshape(-1, n)
@@ -385,7 +384,7 @@ def _learner(environment, conditional, step):
 
 def _surrogate(tasks, thetas):
     rows = Rows(tasks.X, tasks.y, tasks.offsets)
-    return Surrogate(get_loss("absolute"), 1.0)(rows, thetas).value.mean()
+    return Surrogate(WithinTask(get_loss("absolute")), 1.0)(rows, thetas).value.mean()
 
 
 # --- how sharp: the constants cannot be (much) smaller
@@ -396,9 +395,7 @@ def test_generalization_bound_cannot_be_halved():
     x = np.array([1.0, 1.0, 3.0, 3.0])
     y = np.array([1.0, -1.0, 9.0, -9.0])
     p = np.array([3, 3, 1, 1]) / 8
-    w = solving.solve_many(
-        x[:, None], y, np.arange(5), np.ones((4, 1, 1)), get_loss("absolute")
-    ).coef[:, 0]
+    w = solve_many(x[:, None], y, np.arange(5), np.ones((4, 1, 1)), get_loss("absolute")).coef[:, 0]
     losses = np.abs(np.outer(w, x) - y)  # fitted on i, measured on j
     gap = p @ losses @ p - p @ np.diag(losses)
     bound = within_task_generalization(Quantities([[1.0]], [[p @ x**2]], n=1), np.eye(1)).value
@@ -409,7 +406,7 @@ def test_fixed_bound_is_loose_by_two_at_its_sharpest():
     """One noiseless task, x = 1, y = 1: θ = 1/2 has excess 1/2 under a bound of 1 + 1/n."""
     n = 400
     tasks = TaskSet.from_tasks([(np.ones((n, 1)), np.ones(n))])
-    coef = solving.solve(tasks.X, tasks.y, np.full((1, 1), 0.5), get_loss("absolute")).coef
+    coef = solve(tasks.X, tasks.y, np.full((1, 1), 0.5), get_loss("absolute")).coef
     excess = abs(coef[0] - 1.0)
     bound = fixed_function(scalars(n=n), [[0.5]]).value
     assert 0.495 * bound <= excess <= 0.5 * bound
@@ -423,9 +420,7 @@ def test_optimal_bound_is_loose_by_less_than_four_at_its_sharpest():
     theta = np.sqrt(n) / 2  # the oracle: w_μ = 1, C = 1
     offsets = n * np.arange(n + 2)
     thetas = np.full((n + 1, 1, 1), theta)
-    w = solving.solve_many(np.ones((len(y), 1)), y, offsets, thetas, get_loss("absolute")).coef[
-        :, 0
-    ]
+    w = solve_many(np.ones((len(y), 1)), y, offsets, thetas, get_loss("absolute")).coef[:, 0]
     excess = edge * (1.0 - binom.pmf(k, n, (1 + edge) / 2) @ w)
     bound = conditional_optimum(scalars(n=n)).value
     assert 0.27 * bound <= excess <= 0.5 * bound
@@ -436,7 +431,7 @@ def test_gradient_bound_is_sharp(K):
     """Equal inputs and hopeless labels: all dual variables are at the end of their interval."""
     n, x = 400, np.array([3.0, 4.0])
     rows = Rows(np.tile(x, (n, 1)), np.full(n, 1e6), np.array([0, n]))
-    G = Surrogate(get_loss("absolute"), 1.0)(rows, np.eye(2)[None]).theta(0, rows.X)
+    G = Surrogate(WithinTask(get_loss("absolute")), 1.0)(rows, np.eye(2)[None]).theta(0, rows.X)
     norm = np.linalg.norm(G) * np.sqrt(1 + K**4)
     bound = scalars(R=5.0, n=n, K=K).gradient_norm
     sharp = np.sqrt(1 + K**4) / (1 + K**2)  # 1 without features: A and C of the proof are parallel
@@ -447,7 +442,7 @@ def test_convergence_rate_is_sharp_after_one_task():
     """The average of one iterate is the start, and the surrogate of hopeless labels is linear."""
     n, distance = 400, 2.0
     rows = Rows(np.ones((n, 1)), np.full(n, 1e3), np.array([0, n]))
-    surrogate = Surrogate(get_loss("absolute"), 1.0)
+    surrogate = Surrogate(WithinTask(get_loss("absolute")), 1.0)
     start, other = (surrogate(rows, np.full((1, 1, 1), t)).value[0] for t in (0.0, distance))
     bound = convergence_rate(scalars(n=n), distance=distance).value
     assert 0.98 * bound <= start - other <= bound
@@ -497,7 +492,7 @@ def test_gradient_bound_holds_with_kronecker_products():
         X, y, phi = rng.standard_normal((n, 3)), rng.standard_normal(n), rng.standard_normal(2)
         tau = from_dense(random_psd(rng, 6), random_psd(rng, 3))
         rows = Rows(X, y, np.array([0, n]))
-        G = Surrogate(get_loss("absolute"), 1.0)(rows, tau(phi)[None]).theta(0, X)
+        G = Surrogate(WithinTask(get_loss("absolute")), 1.0)(rows, tau(phi)[None]).theta(0, X)
         lift = np.kron(np.eye(3), phi[:, None])
         norm = np.sqrt(np.sum(G**2) + np.sum((lift @ G @ lift.T) ** 2))
         R, K = np.linalg.norm(X, axis=1).max(), np.linalg.norm(phi)

@@ -40,8 +40,6 @@ def test_known_weights_and_contexts_give_the_true_moments(environment, sample):
     np.testing.assert_allclose(found.C, environment.C, atol=0.02)
     assert found.R <= environment.R * (1 + 1e-12)
     assert (found.n, found.T, found.L, found.K) == (20.0, 3000, 1.0, 1.0)
-    assert set(found.estimated) == {"W", "C", "R", "probabilities"}
-    assert "known" in found.estimated["W"]
 
 
 @pytest.mark.parametrize("bound", BOUNDS)
@@ -49,15 +47,12 @@ def test_every_bound_can_be_estimated(bound, environment, sample):
     found = estimate_quantities(sample.tasks, weights=sample.weights, contexts=sample.clusters)
     exact = environment.quantities(20, 3000)
     assert bound(found).value == pytest.approx(bound(exact).value, rel=0.1)
-    assert found.estimated
-    assert not exact.estimated
 
 
 def test_estimated_weights_make_the_bound_larger(sample):
     # Noise in the estimated weights adds to W: the estimate is a cautious one.
     known, guessed = (estimate_quantities(sample.tasks, weights=w) for w in (sample.weights, None))
     assert 1.0 < unconditional_optimum(guessed).value / unconditional_optimum(known).value < 1.5
-    assert "ridge-estimated" in guessed.estimated["W"]
 
 
 def test_distance_from_the_moments_by_hand(sample):
@@ -126,7 +121,6 @@ def test_projected_weights_predict_the_same_and_lie_in_the_range_of_the_inputs()
 def test_losses_without_a_constant_get_a_stand_in(sample):
     found = estimate_quantities(sample.tasks, loss="squared")
     np.testing.assert_allclose(found.L, np.sqrt(np.mean(sample.tasks.y**2)))
-    assert "not Lipschitz" in found.estimated["L"]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ numba.config.DISABLE_JIT = 1
 import warnings
 import numpy as np
 from tailored.losses import LOSSES
-from tailored.paper.within_task import WITHIN, solve, solve_many
-from tailored.paper.kernels import exact_smooth
-assert not hasattr(exact_smooth, "signatures")
+from tailored.paper.within_task import WithinTask
+from tailored.paper.kernels import exact
+from tailored.tasks.rows import Rows
+assert not hasattr(exact, "signatures")
 
 warnings.simplefilter("ignore")  # Python's numbers warn where compiled ones do not
 rng = np.random.default_rng(0)
@@ -21,8 +22,8 @@ for d, sizes in ((7, (1, 0, 3, 2, 9)), (1, (1, 2, 0)), (4, (1, 5))):
     roots = rng.normal(size=(len(sizes), d, 3))
     thetas = roots @ roots.transpose(0, 2, 1)
     for kind in LOSSES.values():
-        for inner in WITHIN:
-            many = solve_many(X, y, offsets, thetas, kind(), inner=inner)
+        for inner in ("exact", "online"):
+            many = WithinTask(kind(), inner).solve(Rows(X, y, offsets), thetas)
             if inner == "exact":
                 for t in np.flatnonzero(np.array(sizes)):
                     here = slice(*offsets[t : t + 2])

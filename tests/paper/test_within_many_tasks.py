@@ -9,10 +9,19 @@ from sklearn.exceptions import ConvergenceWarning
 
 from tailored.losses import get_loss
 from tailored.paper import kernels
-from tailored.paper.within_task import WITHIN, solve, solve_many
-from within_samples import CASES, inners, losses, random_task, random_theta, zero_value
+from within_samples import (
+    CASES,
+    WITHIN,
+    inners,
+    losses,
+    random_task,
+    random_theta,
+    solve,
+    solve_many,
+    zero_value,
+)
 
-KERNELS = (kernels.exact_piecewise, kernels.exact_smooth, kernels.online)
+KERNELS = (kernels.exact, kernels.online)
 
 # --- many tasks --------------------------------------------------------------------------------------------
 
@@ -56,18 +65,6 @@ def test_ragged_tasks_equal_a_loop(loss, inner, d):
             assert_array_equal(one.alpha, many.alpha[rows])
             assert (one.value, one.gap) == (many.value[t], many.gap[t])
             assert (one.n_iter, one.converged) == (many.n_iter[t], many.converged[t])
-
-
-@inners
-@pytest.mark.parametrize("n_jobs", [2, 3, 50, -1])
-def test_threads_change_nothing(inner, n_jobs):
-    rng = np.random.default_rng(17)
-    for loss in (CASES["absolute"], CASES["logistic"]):
-        X, y, offsets = ragged_tasks(rng, loss, 4, sizes=rng.integers(0, 20, 37))
-        thetas = np.stack([random_theta(rng, 4) for _ in range(37)])
-        for theta in (thetas, thetas[0]):
-            alone = solve_many(X, y, offsets, theta, loss, inner=inner)
-            assert_same(alone, solve_many(X, y, offsets, theta, loss, inner=inner, n_jobs=n_jobs))
 
 
 @inners
@@ -156,10 +153,6 @@ def test_overflow_names_the_task():
     X, y, offsets = ragged_tasks(rng, loss, 2, sizes=(0, 2, 40))
     thetas = np.eye(2) * np.array([1.0, 1.0, 1e30])[:, None, None]
     with pytest.raises(
-        ValueError, match="The online within-task algorithm overflowed: X has values up to"
-    ):
-        solve(X, y, 1e30 * np.eye(2), loss, inner="online")
-    with pytest.raises(
         ValueError, match="Task 'c': the online within-task algorithm overflowed: X has"
     ):
         solve_many(X, y, offsets, thetas, loss, inner="online", labels=["a", "b", "c"])
@@ -169,7 +162,7 @@ def test_overflow_names_the_task():
         1e-311 * np.array([7.5, -4.8, 1.9, 8.3]),
     )
     with pytest.raises(
-        ValueError, match="The exact within-task algorithm overflowed: X has values up to"
+        ValueError, match="Task 0: the exact within-task algorithm overflowed: X has values up to"
     ):
         solve(X, np.zeros(4), np.full((1, 1), 2.5e-101), CASES["absolute"], offset=offset)
 
@@ -180,7 +173,7 @@ def test_an_unreachable_tolerance_gives_up_soon():
         X, y = random_task(rng, 20, 7, loss)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            solution = solve(X, y, 50 * random_theta(rng, 7), loss, tol=0.0, max_iter=10**9)
+            solution = solve(X, y, 50 * random_theta(rng, 7), loss, tol=1e-300, max_iter=10**9)
         assert solution.n_iter < 200
         assert solution.gap < 1e-12 * zero_value(y, loss, 0.0)
 

@@ -1,10 +1,11 @@
-"""A case of every loss, random tasks and representations, and the value at zero."""
+"""Solving one task or many, a case of every loss, random tasks and representations, and the value at zero."""
 
 import numpy as np
 import pytest
 
 from tailored.losses import EpsilonInsensitive, Huber, Pinball, get_loss
-from tailored.paper.within_task import WITHIN
+from tailored.paper.within_task import WithinSolution, WithinTask
+from tailored.tasks.rows import Rows
 
 CASES = {
     "absolute": get_loss("absolute"),
@@ -16,10 +17,24 @@ CASES = {
     "hinge": get_loss("hinge"),
 }
 losses = pytest.mark.parametrize("loss", CASES.values(), ids=CASES.keys())
+WITHIN = ("exact", "online")
 inners = pytest.mark.parametrize("inner", WITHIN)
 
 # n < d/2 takes the route through X theta X', the others that through a root of theta
 SHAPES = [(1, 1), (1, 7), (3, 11), (6, 9), (9, 9), (12, 5), (30, 4), (25, 1)]
+
+
+def solve_many(X, y, starts, thetas, loss, *, offset=None, labels=None, **settings):
+    """The solution of tasks; ``thetas`` (d, d) is for all of them."""
+    thetas = thetas if thetas.ndim == 3 else thetas[None]
+    return WithinTask(loss, **settings).solve(Rows(X, y, starts), thetas, offset, labels)
+
+
+def solve(X, y, theta, loss, **options):
+    """The solution of one task; values of tasks are numbers."""
+    many = solve_many(X, y, np.array([0, len(y)]), theta, loss, **options)
+    coef, alpha, *numbers = many
+    return WithinSolution(coef[0], alpha, *(values.item() for values in numbers))
 
 
 def random_theta(rng, d, rank=None):

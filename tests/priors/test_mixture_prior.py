@@ -6,12 +6,12 @@ from functools import cache
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from tailored.learners.task_regressor import TaskRegressor
 
 from tailored import TaskSet
 from tailored.gaussian.em import fit_mixed_model, fit_mixture
 from tailored.gaussian.mixture import log_gates
 from tailored.gaussian.rows import statistics_of
-from tailored.learners.task_regressor import TaskRegressor
 from tailored.priors.base import adapt_tasks, predict_blocks
 from tailored.priors.intervals import Calibration
 from tailored.priors.mixture import MixturePrior

@@ -16,7 +16,8 @@ from studies.earlier_methods.trace_constrained import project_trace_ball
 from studies.theory.environment import Environment
 from tailored import TaskSet
 from tailored.losses import get_loss
-from tailored.paper import within_task as solving
+from tailored.paper.within_task import WithinTask
+from tailored.tasks.rows import Rows
 
 QUICK = {
     TraceConstrainedLearner: {"step_size": [0.01, 1.0], "regularization": [0.01, 0.1]},
@@ -114,7 +115,8 @@ def test_trace_constrained_follows_its_equations(tasks):
     # In the order in which a learner visits them, whichever is given.
     for task in few.in_label_order():
         total += theta / len(few)
-        w = solving.solve(task.X, task.y, theta / lam, get_loss("absolute"), tol=1e-12).coef
+        rows = Rows(task.X, task.y, np.array([0, len(task.y)]))
+        w = WithinTask(get_loss("absolute"), tol=1e-12).solve(rows, theta[None] / lam).coef[0]
         inverse = np.linalg.pinv(theta, rcond=1e-12, hermitian=True)
         gradient = -lam / 2 * np.outer(inverse @ w, inverse @ w)
         theta = project_trace_ball(theta - step * gradient, 1.0)

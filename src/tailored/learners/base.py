@@ -50,8 +50,8 @@ from ..tasks.reading import positions_of, read_labels
 from ..tasks.rows import Array, Matrix, column_range, task_means
 from ..tasks.task_set import TaskSet
 from . import reading
+from .adapted_task import AdaptedTask, AdaptedTasks
 from .reading import Accepts
-from .task_regressor import AdaptedTasks, TaskRegressor
 from .totals import joint_rows, table_of_totals
 
 #: Maximum number of entries in the posterior covariances of the training tasks, if they are stored
@@ -219,7 +219,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         sample_weight: ValuesLike = None,
         frequency_weight: ValuesLike = None,
         exposure: ValuesLike = None,
-    ) -> TaskRegressor:
+    ) -> AdaptedTask:
         """Fit a model of one new task from a few rows.
 
         Parameters
@@ -242,7 +242,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         task = reading.read_one_task(self, X, y, side_info, **values)
         if self.prior_.reads_side_info:
             reading.require_side_info(self, task, "pass side_info={}")
-        return TaskRegressor.adapted(self.prior_, task, self._feature_names, self.encoding_)
+        return AdaptedTask.of(self.prior_, task, self._feature_names, self.encoding_)
 
     def adapt_many(
         self,
@@ -448,7 +448,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             One row per query row, in the same order (with the same pandas index): the label of the
             task (``"task"`` in an array), ``"prediction"`` (the mean of the target if the loss is
             "squared" or one for counts, the median if it is "absolute"), ``"lower"``, ``"upper"``
-            and ``"std"``, see `TaskRegressor`.  The last three are NaN without ``coverage``, and,
+            and ``"std"``, see `AdaptedTask`.  The last three are NaN without ``coverage``, and,
             unless targets are counts, without calibration (`calibrate_intervals`).
         """
         if coverage is not None:

@@ -29,6 +29,7 @@ from ..tasks.encoding import TaskColumns, class_positions
 from ..tasks.episodes import SupportLike, SupportSampling
 from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet, class_labels, target_positions
+from .adapted_task import AdaptedTask
 from .base import ROUTED
 from .empirical_bayes import EmpiricalBayesLearner
 from .reading import (
@@ -39,7 +40,6 @@ from .reading import (
     refuse_side_info,
     tasks_to_score,
 )
-from .task_regressor import TaskRegressor
 
 #: Attributes of a classifier that are read from its first learner, because they are equal for all
 #: classes.
@@ -116,17 +116,17 @@ class TaskClassifier(_Classifier):
     Attributes
     ----------
     classes_ : array (K,)
-    models_ : list of TaskRegressor
+    models_ : list of AdaptedTask
         The model of the second class, or of each class against the rest if there are more than two.
     coef_ : array (1, d) or (K, d)
     intercept_ : array (1,) or (K,)
     """
 
     classes_: NDArray[Any] = field(init=False)
-    models_: list[TaskRegressor] = field(init=False)
+    models_: list[AdaptedTask] = field(init=False)
 
     @classmethod
-    def of(cls, classes: NDArray[Any], models: list[TaskRegressor]) -> Self:
+    def of(cls, classes: NDArray[Any], models: list[AdaptedTask]) -> Self:
         """Return a classifier with these models."""
         made = cls()
         made.classes_, made.models_ = classes, models
@@ -156,7 +156,7 @@ class TaskClassifier(_Classifier):
         return _probabilities([model.predict(X) for model in self.models_])
 
     def update(self, X: RowsLike, y: ValuesLike) -> Self:
-        """Add further rows of the task; see `TaskRegressor.update`."""
+        """Add further rows of the task; see `AdaptedTask.update`."""
         check_is_fitted(self, "models_")
         targets = _targets(self._codes(y), len(self.classes_))
         for model, target in zip(self.models_, targets, strict=True):

@@ -67,7 +67,7 @@ class EmpiricalBayesLearner(MetaLearner):
     ----------
     loss : str or Loss, default="squared"
         Determines the predicted quantity: "squared" gives means, "absolute" medians, and
-        ``Pinball(q)`` calibrated q-quantiles (`TaskRegressor.predict`).  Medians are posterior
+        ``Pinball(q)`` calibrated q-quantiles (`AdaptedTask.predict`).  Medians are posterior
         means plus a constant, which is fitted to held-out tasks; it is omitted unless it lowers
         their error by two standard errors.  "poisson" gives means of counts, with the log link.  A
         dispersion parameter is added if, on held-out tasks, it raises the density by two standard

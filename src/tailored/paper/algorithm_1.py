@@ -1,11 +1,13 @@
-"""Algorithm 1 of the paper (Alg. meta_alg): projected SGD on the surrogate, one task per step.
+"""Algorithm 1 of the paper: projected SGD on the surrogate (Eq. 22), one task per step, and its step size (Eq. 24).
 
-Start at ``C_1 = C_0`` and ``H_1 = 0``.  For t = 1 .. T, with the gradient G_t of the surrogate of
+Start at ``H_1 = H_0 = 0`` and ``C_1 = C_0``.  For t = 1 .. T, with the gradient G_t of the surrogate of
 task t in θ at ``θ_t = (I ⊗ φ_tᵀ) H_t (I ⊗ φ_t) + C_t`` (Eq. 108),
 
     H_{t+1} = proj(H_t − γ (I ⊗ φ_t) G_t (I ⊗ φ_tᵀ)) ,    C_{t+1} = proj(C_t − γ G_t) .
 
-Return the means of H_1 .. H_T and of C_1 .. C_T (Eq. 24 and Thm. 5 bound their excess risk).
+Return the means of H_1 .. H_T and of C_1 .. C_T.  Thm. 5 bounds their excess risk for
+
+    γ = ‖(H − H_0, C − C_0)‖_F / ((1 + K²)(LR)² (½ + 2/n) √T)                        (Eq. 24)
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from itertools import pairwise
+from typing import Any, NamedTuple
 
 import joblib
 import numpy as np
@@ -23,13 +25,17 @@ from scipy.linalg.lapack import dpstrf
 from .._utils.records import Record
 from .._utils.threads import single_threaded_blas
 from ..tasks.rows import Rows, dense
-from .factored import Change, Factored
-from .representation import RANK_TOLERANCE, Array, Conditioning, finite
+from .representation import RANK_TOLERANCE, Array, Change, Conditioning, Factored, finite
 from .surrogate import Surrogate
 
 #: Maximum dimension dk of a dense average of H (2 GB), and number of steps whose changes are added
 #: to it together.
 LARGEST_DENSE, BLOCK = 16_000, 16
+
+
+def step_of_theorem_5(distance: float, gradient_norm: float, T: int) -> float:
+    """Return γ of Eq. 24, given ``‖(H − H₀, C − C₀)‖_F`` and the bound on the gradients of Prop. 4."""
+    return float(distance / (gradient_norm * np.sqrt(T)))
 
 
 @dataclass(frozen=True)
@@ -43,26 +49,16 @@ class StepSizes(Record):
         return f"{self.C:g}" if self.C == self.H else f"(C: {self.C:g}, H: {self.H:g})"
 
 
-@dataclass(frozen=True)
-class StreamBatch:
-    """The training tasks in the form that solvers use, in stream order.
+class StreamBatch(NamedTuple):
+    """Training tasks in stream order.
 
-    ``squared_scale`` is c², the mean of ‖φ‖², or 1 without scaling.  Dividing φ by c is the same as
-    multiplying the step of H by c⁻⁴.  `fit` uses one value for all tasks.  A stream uses the running
-    mean up to and including each task.
+    ``squared_scale`` is c², the mean of ‖φ‖², or 1 without scaling.  Dividing φ by c is the same as multiplying the step
+    of H by c⁻⁴.  `fit` uses one value for all tasks.  A stream uses the running mean up to and including each task.
     """
 
     rows: Rows
     phis: Array  # features φ of the tasks, (T, k)
     squared_scale: Array  # (T,)
-
-    def __len__(self) -> int:
-        return len(self.phis)
-
-    def slice(self, start: int, stop: int) -> StreamBatch:
-        """Return the tasks from ``start`` to ``stop - 1``."""
-        rows = self.rows.tasks(start, stop)
-        return StreamBatch(rows, self.phis[start:stop], self.squared_scale[start:stop])
 
 
 class RunningMean:
@@ -78,23 +74,20 @@ class RunningMean:
         self.count += 1
         share = 1.0 / self.count
         self.C = (1.0 - share) * self.C + share * iterate.C
-        self.add_H(iterate, share)
+        self._add_H(iterate, share)
 
-    def add_H(self, iterate: Factored, share: float) -> None:
-        """Update the mean of H."""
-        parts = np.sqrt(1.0 - share) * self.root, np.sqrt(share) * iterate.root
-        root = np.hstack(parts)
+    def _add_H(self, iterate: Factored, share: float) -> None:
+        root = np.hstack([np.sqrt(1.0 - share) * self.root, np.sqrt(share) * iterate.root])
         if not root.shape[1]:
             return
         values, vectors = np.linalg.eigh(finite(root.T @ root, "H"))
-        noise = RANK_TOLERANCE * values.max(initial=0.0)
-        first = int(np.searchsorted(values, noise, side="right"))
+        first = int(np.searchsorted(values, RANK_TOLERANCE * max(values[-1], 0.0), side="right"))
         if self.rank is not None:
             first = max(first, len(values) - self.rank)
         self.root = root @ vectors[:, first:]
 
-    def follow(self, iterate: Factored) -> None:
-        """Do nothing after a step, because the next iterate is read in `add`."""
+    def follow(self, change: Change) -> None:
+        """Use the change of H in the step; only `ExactMean` needs it."""
 
     def average(self, iterate: Factored) -> Conditioning:
         """Return the mean of all added iterates; ``iterate`` is only used by `ExactMean`."""
@@ -127,12 +120,11 @@ class ExactMean(RunningMean):
         self.moved = np.zeros((n_features, n_features, n_side, n_side))
         self.pending: list[tuple[int, Change]] = []
 
-    def add_H(self, iterate: Factored, share: float) -> None:
+    def _add_H(self, iterate: Factored, share: float) -> None:
         """Wait for the change of H in `follow`."""
 
-    def follow(self, iterate: Factored) -> None:
-        if iterate.change is not None:
-            self.pending.append((self.count, iterate.change))
+    def follow(self, change: Change) -> None:
+        self.pending.append((self.count, change))
         if len(self.pending) == BLOCK:
             self.flush()
 
@@ -152,17 +144,16 @@ class ExactMean(RunningMean):
         if not self.pending:
             return
         d, _, k, _ = self.moved.shape
-        gradients = np.zeros((len(self.pending), d, d))
-        directions = []
-        for i, (weight, change) in enumerate(self.pending):
-            gradients[i][np.ix_(change.used, change.used)] = weight * change.moved
-            # Positive values are rounding noise within the tolerance of the projection.
-            directions.append(change.removed * np.sqrt(weight * np.maximum(-change.values, 0.0)))
-        seen = np.array([change.phi for _, change in self.pending])
-        outer = (seen[:, :, None] * seen[:, None, :]).reshape(-1, k * k)
-        self.moved += (gradients.reshape(-1, d * d).T @ outer).reshape(d, d, k, k)
-        columns = np.asfortranarray(np.hstack(directions))
-        if columns.size:
+        moved = np.array([weight * change.moved.ravel() for weight, change in self.pending])
+        phis = np.array([change.phi for _, change in self.pending])
+        outer = (phis[:, :, None] * phis[:, None, :]).reshape(-1, k * k)
+        self.moved += (moved.T @ outer).reshape(d, d, k, k)
+        # Positive values are rounding noise within the tolerance of the projection.
+        removed = np.hstack(
+            [each.removed * np.sqrt(w * np.maximum(-each.values, 0.0)) for w, each in self.pending]
+        )
+        if removed.size:
+            columns = np.asfortranarray(removed)
             self.restored = dsyrk(1.0, columns, beta=1.0, c=self.restored, lower=1, overwrite_c=1)
         self.pending = []
 
@@ -189,55 +180,40 @@ class Trajectory:
     mean: RunningMean  # mean of (H_1, C_1) .. (H_t, C_t)
     n_steps: int = 0  # number of tasks used
     failure: str | None = None  # why the run stopped, if its iterates overflowed
-    is_candidate: bool = True  # False for an unconditional run that is only compared
 
     @classmethod
     def start(cls, steps: StepSizes, C0: Array, n_side: int, rank: int | None) -> Trajectory:
         """Start at ``C = C0``, ``H = 0``; H stays zero without a step or without features."""
         exact = rank is None and n_side > 0 and steps.H > 0
         mean = ExactMean(len(C0), n_side) if exact else RunningMean(len(C0), n_side, rank)
-        return cls(steps, Factored(C0, n_side, rank), mean)
+        return cls(steps, Factored(C0, n_side, rank, steps.H or 1.0), mean)
 
     def average(self) -> Conditioning:
         """Return the mean of the iterates as a conditioning function."""
         return self.mean.average(self.iterate)
 
     def advance(
-        self, batch: StreamBatch, surrogate: Surrogate, callback: Callback | None = None
-    ) -> Trajectory:
-        """Take one projected step per task, in place; an overflow stops the run (``failure``)."""
-        if self.failure is None:
-            try:
-                with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
-                    for t in range(len(batch)):
-                        self._advance_one(batch, t, surrogate, callback)
-            except OverflowError as error:
-                self.failure = str(error)
-        return self
-
-    def _advance_one(
-        self, batch: StreamBatch, t: int, surrogate: Surrogate, callback: Callback | None
+        self,
+        task: Rows,
+        phi: Array,
+        squared_scale: float,
+        surrogate: Surrogate,
+        shared: dict[Any, Any],
     ) -> None:
-        phi, task = batch.phis[t], batch.rows.tasks(t, t + 1)
-        # Sparse rows are made dense: θ is dense, and products with zero columns cost less than a
-        # step of C.
-        task = task._replace(X=dense(task.X))
+        """Take one projected step, in place; an overflow stops the run (``failure``)."""
+        if self.failure is not None:
+            return
         self.mean.add(self.iterate)
-        if callback is not None:
-            callback(self)
         result = surrogate(task, self.iterate(phi)[None])
         if not np.isfinite(result.value).all():
             raise OverflowError("the surrogate is no longer finite")
-        squared = batch.squared_scale[t] ** 2
-        # If the squared scale underflows to zero, skip the step of H.
-        step_H = self.steps.H / squared if squared > 0 else 0.0
-        self.iterate.step(result.theta(0, task.X), phi, self.steps.C, step_H)
-        self.mean.follow(self.iterate)
+        # In units of the step of H.  If the square underflows to zero, skip the step.
+        squared = squared_scale**2
+        step_H = 1.0 / squared if squared > 0.0 and self.steps.H > 0.0 else 0.0
+        self.iterate.step(result.theta(0, task.X), phi, self.steps.C, step_H, shared)
+        if self.iterate.change is not None:
+            self.mean.follow(self.iterate.change)
         self.n_steps += 1
-
-
-#: Called with the run for every task, after the iterate is added to the mean and before the step.
-Callback = Callable[[Trajectory], None]
 
 
 def run(
@@ -247,29 +223,28 @@ def run(
     *,
     n_jobs: int | None = None,
     tick: Callable[[int], None] | None = None,
-    callback: Callback | None = None,
 ) -> list[Trajectory]:
-    """Advance all trajectories through the batch, in place and in parallel.
-
-    With a progress bar the batch is processed in parts, which do not affect the result.
-    """
-
-    def advance(some: list[Trajectory], part: StreamBatch) -> None:
-        # Advance all runs task by task, because iterates with the same gradients share their steps.
-        for t in range(len(part)):
-            task = part.slice(t, t + 1)
-            for trajectory in some:
-                trajectory.advance(task, surrogate, callback)
-
-    n_parts = max(1, min(len(batch), 50)) if tick is not None else 1
-    bounds = np.linspace(0, len(batch), n_parts + 1).astype(int)
+    """Advance all trajectories through the batch, in place and in parallel; ``tick`` advances a progress bar."""
     size = -(-len(trajectories) // joblib.effective_n_jobs(n_jobs))
     groups = [trajectories[i : i + size] for i in range(0, len(trajectories), size)]
-    # This limit of BLAS threads applies to all workers; each worker also sets it in
-    # `Trajectory.advance`.
-    with single_threaded_blas(), joblib.Parallel(n_jobs=n_jobs, require="sharedmem") as parallel:
-        for start, stop in pairwise(bounds):
-            parallel(joblib.delayed(advance)(group, batch.slice(start, stop)) for group in groups)
-            if tick is not None:
-                tick(stop - start)
+
+    def advance(group: list[Trajectory]) -> None:
+        with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
+            for t, (phi, squared_scale) in enumerate(zip(*batch[1:], strict=True)):
+                task = batch.rows.tasks(t, t + 1)
+                # Sparse rows are made dense: θ is dense, and products with zero columns cost less
+                # than a step of C.
+                task, shared = task._replace(X=dense(task.X)), dict[Any, Any]()
+                for each in group:
+                    try:
+                        each.advance(task, phi, squared_scale, surrogate, shared)
+                    except OverflowError as error:
+                        each.failure = str(error)
+                if tick is not None and group is groups[0]:
+                    tick(1)
+
+    # This limit of BLAS threads applies to all workers; each worker also sets it.
+    with single_threaded_blas():
+        parallel = joblib.Parallel(n_jobs=n_jobs, require="sharedmem")
+        parallel(joblib.delayed(advance)(group) for group in groups)
     return trajectories

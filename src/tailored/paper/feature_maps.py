@@ -1,4 +1,4 @@
-"""Feature maps Φ: a vector φ (k,) of features for each task.
+"""Feature maps Φ: a vector φ (k,) of features for each task (Secs. 4 and 5 and Eq. 28 of the paper).
 
 "mean" and "angle" aggregate the task's rows, and "ridge" estimates its weights.  "vector",
 transformers and callables read the side information; without it, a callable reads the task.  The
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -40,9 +40,8 @@ class MeanEmbedding(FeatureMap):
     """``φ = 1/n Σ vec(x_i (y_i, 1)ᵀ)`` in R^{2d}: the paper's map for clusters and MovieLens."""
 
     def transform(self, tasks: TaskSet) -> Array:
-        mean = _averaging_matrix(tasks)
-        weighted = mean @ sparse.diags_array(tasks.y)
-        return np.hstack([dense(weighted @ tasks.X), dense(mean @ tasks.X)])
+        sums = np.hstack([_row_sums(tasks, tasks.y), _row_sums(tasks, np.ones(len(tasks.y)))])
+        return sums / np.maximum(tasks.sizes, 1)[:, None]
 
 
 class AngleMap(FeatureMap):
@@ -65,11 +64,6 @@ class AngleMap(FeatureMap):
         self.scale = None if low is None or high is None else (low, high)
 
     def fit(self, tasks: TaskSet) -> AngleMap:
-        if not len(tasks.y) and self.scale is None:
-            reason = (
-                "the tasks have no rows from which to learn the rating scale; give low and high"
-            )
-            raise ValueError(f"feature_map: {reason}")
         low = float(tasks.y.min()) if self.low is None else self.low
         high = float(tasks.y.max()) if self.high is None else self.high
         if low > high:
@@ -82,10 +76,7 @@ class AngleMap(FeatureMap):
             raise self._not_fitted()
         low, high = self.scale
         angle = (np.pi / 4) * (high - tasks.y) / (high - low if high > low else 1.0)
-        total = _averaging_matrix(tasks)
-        total.data[:] = 1.0
-        count = dense(total @ tasks.X)
-        angles = dense((total @ sparse.diags_array(angle)) @ tasks.X)
+        count, angles = _row_sums(tasks, np.ones(len(angle))), _row_sums(tasks, angle)
         return np.hstack([np.cos(angles) * count, np.sin(angles) * count, np.ones((len(tasks), 1))])
 
 
@@ -111,13 +102,12 @@ class RidgeEstimate(FeatureMap):
         return out
 
 
-def _averaging_matrix(tasks: TaskSet) -> sparse.csr_array:
-    """Return the (T, N) matrix that averages the rows of each task (zero for a task without rows)."""
+def _row_sums(tasks: TaskSet, weights: Array) -> Array:
+    """Return the sum of each task's rows with these weights (N,), (T, d)."""
     Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
-    sizes = tasks.sizes
-    weights = np.repeat(1.0 / np.maximum(sizes, 1), sizes)
-    shape = (len(tasks), len(weights))
-    return sparse.csr_array((weights, np.arange(len(weights)), tasks.offsets), shape=shape)
+    shape = len(tasks), len(weights)
+    matrix = sparse.csr_array((weights, np.arange(len(weights)), tasks.offsets), shape=shape)
+    return dense(matrix @ tasks.X)
 
 
 class Transformer(FeatureMap):
@@ -126,88 +116,65 @@ class Transformer(FeatureMap):
     needs_rows, needs_side_info = False, True
 
     def __init__(self, transformer: Any) -> None:
-        self.transformer = transformer
-        self.fitted: Any = None
+        self.transformer = self.fitted = transformer
 
     def fit(self, tasks: TaskSet) -> Transformer:
         self.fitted = clone(self.transformer).fit(side_table(tasks))
         return self
 
     def transform(self, tasks: TaskSet) -> Array:
-        if self.fitted is None:
-            raise self._not_fitted()
         return dense(self.fitted.transform(side_table(tasks)))
 
 
 class CallableMap(FeatureMap):
     """``φ = function(s)``, a 1-D array, where s is the side information of a task.
 
-    s is a 1-D array in the order of the columns, of objects if there are categories.  If the tasks have no side information,
+    s is a 1-D array in the order of the columns, of objects if there are categories.  Unless ``needs_side_info`` is set,
     s is the task itself, with ``X``, ``y`` and ``label``, as in the paper's experiments.  For a function of both, derive
     a class from `FeatureMap`.
     """
 
     needs_rows = False
-    _argument: ClassVar[str] = "feature_map"
 
-    def __init__(self, function: Callable[[Any], Any]) -> None:
+    def __init__(self, function: Callable[[Any], Any], needs_side_info: bool = False) -> None:
         self.function = function
-        self._reads_side_info = False
-
-    @property
-    def needs_side_info(self) -> bool:  # type: ignore[override]
-        """Whether the tasks of `fit` had side information, which the function then reads."""
-        return self._reads_side_info
-
-    def fit(self, tasks: TaskSet) -> Self:
-        self._reads_side_info = tasks.side_info is not None
-        return self
+        self.needs_side_info = needs_side_info  # type: ignore[misc]
 
     def transform(self, tasks: TaskSet) -> Array:
-        if self._reads_side_info and tasks.side_info is None:
-            reason = "is a function of the side information, but none was given; pass it"
-            raise ValueError(f"side_info: {self._argument} {reason}")
-        return self._checked(
-            [self.function(task if task.side_info is None else task.side_info) for task in tasks],
-            tasks,
-        )
-
-    def _checked(self, values: list[Any], tasks: TaskSet) -> Array:
-        rows: list[Array] = []
-        for value, label in zip(values, native(tasks.labels), strict=True):
-            try:
-                phi = np.atleast_1d(np.asarray(value, dtype=float))
-            except (TypeError, ValueError):
-                raise ValueError(
-                    f"{self._argument}: the function must return numbers; for task {label!r} it returned {value!r}"
-                ) from None
-            if phi.ndim != 1 or (rows and len(phi) != len(rows[0])):
-                expected = f" of length {len(rows[0])}, as for the first task" if rows else ""
-                raise ValueError(
-                    f"feature_map: the callable must return a 1-D vector{expected}; for task {label!r} it returned "
-                    f"shape {phi.shape}"
-                )
-            rows.append(phi)
+        if self.needs_side_info:
+            side_table(tasks)  # raises an error if there is none
+        rows = [
+            self._checked(
+                self.function(task.side_info if self.needs_side_info else task), f"task {label!r}"
+            )
+            for task, label in zip(tasks, native(tasks.labels), strict=True)
+        ]
+        if len(lengths := {len(row) for row in rows}) > 1:
+            raise ValueError(
+                f"feature_map: the function must return vectors of one length; got {sorted(lengths)}"
+            )
         return check_features(np.array(rows), tasks)
+
+    def _checked(self, value: Any, task: str) -> Array:
+        try:
+            phi = np.atleast_1d(np.asarray(value, dtype=float))
+        except (TypeError, ValueError):
+            phi = np.empty((0, 0))
+        if phi.ndim != 1:
+            found = f"for {task} it returned {value!r}"
+            raise ValueError(f"feature_map: the function must return a vector of numbers; {found}")
+        return phi
 
 
 class GivenMap(CallableMap):
-    """The entries of ``τ = function(s)``, row by row: φ for `representation.conditioning.Given`."""
+    """The entries of ``τ = function(s)``, row by row: φ for `representation.Given`."""
 
-    _argument = "tau"
+    def __init__(self, function: Callable[[Any], Any], needs_side_info: bool, d: int) -> None:
+        super().__init__(function, needs_side_info)
+        self.d = d
 
-    def __init__(self, function: Callable[[Any], Any], n_features: int) -> None:
-        super().__init__(function)
-        self.n_features = n_features
-
-    def _checked(self, values: list[Any], tasks: TaskSet) -> Array:
-        d, taus = self.n_features, []
-        for value, label in zip(values, native(tasks.labels), strict=True):
-            tau, name = np.asarray(value), f"tau of task {label!r}"
-            if tau.shape != (d, d):
-                raise ValueError(f"{name} must be a ({d}, {d}) matrix; got shape {tau.shape}.")
-            taus.append(check_psd(tau, name, d))
-        return np.array(taus).reshape(len(tasks), d * d)
+    def _checked(self, value: Any, task: str) -> Array:
+        return np.ravel(check_psd(value, f"tau of {task}", self.d))
 
 
 #: Valid names of a learner's ``feature_map``, besides "auto".
@@ -227,17 +194,15 @@ def get_feature_map(spec: object, *, has_side_info: bool) -> FeatureMap:
     ``"auto"`` is "vector" if the tasks have side information and "ridge" otherwise.
     """
     if isinstance(spec, str):
-        if spec == "auto":
-            spec = "vector" if has_side_info else "ridge"
-        return FEATURE_MAPS[
-            check_choice("feature_map", spec, [*FEATURE_MAPS, "auto"], also=OTHERS)
-        ]()
+        auto = "vector" if has_side_info else "ridge"
+        maps = FEATURE_MAPS | {"auto": FEATURE_MAPS[auto]}
+        return maps[check_choice("feature_map", spec, maps, also=OTHERS)]()
     if isinstance(spec, FeatureMap):
         return copy(spec)
     if hasattr(spec, "transform") and hasattr(spec, "fit"):
         return Transformer(spec)
     if callable(spec):
-        return CallableMap(spec)
+        return CallableMap(spec, has_side_info)
     raise TypeError(
         f"feature_map: expected one of {sorted(FEATURE_MAPS)}, 'auto', or {OTHERS}; got {type(spec).__name__}"
     )

@@ -1,20 +1,19 @@
-"""Compiled loops of the within-task algorithms.
+"""Compiled loops of the within-task algorithms (Eqs. 2 to 4); `within_task` calls them.
 
-The exact kernels solve, for one task after another,
+The exact kernel solves, for one task after another,
 
     min over w in R^r of  1/n sum_i l_i(o_i + <z_i, w>) + 1/2 |w|^2         (Z = X R', theta = R'R, R (r, d))
 
-which is the within-task problem after the change of variables ``v = R'w``: ``v' theta^+ v = |w|^2`` and
+which is Eq. 2 after the change of variables ``v = R'w``: ``v' theta^+ v = |w|^2`` and
 ``X theta X' = Z Z'``, so that no pseudo-inverse is formed. For every dual point ``a``, and ``p_i = o_i + <z_i, w>``,
 
     primal(w) - dual(a) = 1/n sum_i [l_i(p_i) + l*_i(a_i) - a_i p_i] + 1/2 |w + Z'a/n|^2
 
-is a sum of non-negative terms. Gaps are computed in this form, because the difference of two nearly equal values would lose
-the digits that a certificate needs. BLAS is only used for products of matrices, because one call costs as much as a
-small task. All kernels are in one file, because Numba's cache only detects changes in the file of the cached function.
+is a sum of non-negative terms. Gaps are computed in this form, because the difference of two nearly equal values would
+lose the digits that a certificate needs. Only products of matrices use BLAS, because one call costs as much as a small
+task. All kernels are in one file, because Numba's cache only detects changes in the file of the cached function.
 """
 
-from collections.abc import Callable
 from math import exp, isfinite, log, log1p, sqrt
 from typing import Any, NamedTuple
 
@@ -27,18 +26,12 @@ from ..losses import DualBox
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Outcome = tuple[float, float, int, bool]  # value, gap, iterations, converged
-Parameters = tuple[Floats, Floats, Floats, float, float, bool]  # the fields of `DualBox`
-Problem = tuple[Floats, Floats, Integers, Floats]  # X, offset, starts, thetas
-Output = tuple[
-    Floats, Floats, Floats, Floats, Integers, NDArray[np.bool_]
-]  # the fields of `solving.WithinSolution`
 
 # Reassociation puts dot products into vector registers. The flags nnan and ninf are not set, to keep NaN and infinity.
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 _ENTRY: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": _FAST}
 # Only entry points are called from Python and cached; wrappers for the rest would take half of the compile time.
-_INNER: dict[str, Any] = {
-    **_ENTRY,
+_INNER: dict[str, Any] = _ENTRY | {
     "cache": False,
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
@@ -47,19 +40,48 @@ _INNER: dict[str, Any] = {
 _LEAF: dict[str, Any] = {**_INNER, "_nrt": False}
 
 _EPS = float(np.finfo(np.float64).eps)
-_PATIENCE = (
-    30  # stop after this many iterations without a smaller gap: only rounding errors are left
-)
-_RIDGE = 1e-10  # proximal term of a free variable whose row of Z depends linearly on the others, relative to its diagonal entry
+# Stop after this many iterations without a smaller gap: only rounding errors are left.
+_PATIENCE = 30
+# Proximal term of a free variable whose row of Z depends linearly on the others, relative to its diagonal entry.
+_RIDGE = 1e-10
+
+
+class WithinSolution(NamedTuple):
+    """Solutions of T tasks with N rows in total."""
+
+    coef: Floats  # v, (T, d)
+    alpha: Floats  # a, (N,)
+    value: Floats  # P(v), (T,)
+    gap: Floats  # the duality gap P(v) - D(a) >= 0, (T,)
+    n_iter: Integers  # (T,)
+    converged: NDArray[np.bool_]  # (T,)
+
+
+class Tasks(NamedTuple):
+    """Tasks to solve: task t has the rows starts[t]:starts[t+1]."""
+
+    X: Floats  # (N, d)
+    starts: Integers  # (T + 1,)
+    thetas: Floats  # (T, d, d), or (1, d, d) for all tasks
+    offset: Floats  # o, (N,)
+    loss: DualBox
 
 
 class Task(NamedTuple):
-    """One task: its losses, the offset (n,), the features Z (n, r), and the diagonal of ZZ'/n, (n,)."""
+    """One task in the coordinates w of the exact kernel."""
 
     loss: DualBox
-    offset: Floats
-    Z: Floats
-    norms: Floats
+    offset: Floats  # (n,)
+    Z: Floats  # (n, r)
+    norms: Floats  # the diagonal of ZZ'/n, (n,)
+
+
+class Free(NamedTuple):
+    """Workspace of the active-set method, for up to c free dual variables."""
+
+    L: Floats  # (c, c) Cholesky factor of Z_F Z_F'/n
+    step: Floats  # (c,) their residuals, and then their Newton steps
+    rows: Integers  # (c,) their positions
 
 
 @njit(**_LEAF)
@@ -103,10 +125,8 @@ def _terms(loss: DualBox, i: int, z: float, a: float) -> tuple[float, float, flo
 
 @njit(**_INNER)
 def _product(A: Floats, B: Floats) -> Floats:
-    """Return AB, computed by BLAS, which takes a third of the time of a loop."""
-    C = np.empty((A.shape[0], B.shape[1]))
-    np.dot(A, B, C)
-    return C
+    """Return AB, by BLAS."""
+    return A @ B
 
 
 @njit(**_LEAF)
@@ -132,7 +152,7 @@ def _eliminate(L: Floats, m: int, pivot: float) -> float:
         s = L[m, j]
         for k in range(j):
             s -= L[j, k] * L[m, k]
-        s /= L[j, j]
+        s = s / L[j, j] if L[j, j] > 0.0 else 0.0
         L[m, j] = s
         pivot -= s * s
     return pivot
@@ -151,22 +171,6 @@ def _cholesky_solve(L: Floats, m: int, x: Floats) -> None:
         x[i] = s
         for k in range(i):
             x[k] -= L[i, k] * s
-
-
-@njit(**_LEAF)
-def _cholesky_delete(L: Floats, m: int, j: int) -> None:
-    """Remove row and column j of LL', given the leading m rows of L, by Givens rotations."""
-    for i in range(j, m - 1):
-        for k in range(i + 2):
-            L[i, k] = L[i + 1, k]
-    for k in range(j, m - 1):
-        h = sqrt(L[k, k] ** 2 + L[k, k + 1] ** 2)
-        x, y = L[k, k] / h, L[k, k + 1] / h
-        L[k, k] = h
-        for i in range(k + 1, m - 1):
-            s, t = L[i, k], L[i, k + 1]
-            L[i, k] = x * s + y * t
-            L[i, k + 1] = x * t - y * s
 
 
 @njit(**_INNER)
@@ -193,42 +197,17 @@ def _solve_weighted(Z: Floats, weights: Floats, x: Floats) -> bool:
     return True
 
 
-@njit(**_INNER)
-def _semidefinite_root(S: Floats) -> tuple[Floats, Integers]:
-    """Factor S = RR', positive semidefinite (d, d), by Cholesky with diagonal pivoting; return R (d, r) and the pivot order.
+@njit(**_LEAF)
+def _semidefinite_root(S: Floats) -> None:
+    """Replace S, positive semidefinite, by its lower triangular root L, ``S = LL'``, with zero columns if S is singular.
 
-    R[order[j], k] = 0 for j < k < r. Each pivot is compared with its own diagonal entry, so that the rank r does
-    not depend on the units of the features.
+    Each pivot is compared with its own diagonal entry, so that the rank does not depend on the units of the features.
     """
-    d = S.shape[0]
-    R = np.zeros((d, d))
-    rest, order = np.zeros(d), np.zeros(d, np.int64)
-    for i in range(d):
-        order[i] = i
-        rest[i] = S[i, i]
-    r = 0
-    while r < d:
-        largest, at = d * _EPS, -1
-        for j in range(r, d):
-            i = order[j]
-            if rest[i] > largest * S[i, i]:
-                largest, at = rest[i] / S[i, i], j
-        if at < 0:
-            break
-        p = order[at]
-        order[at], order[r] = order[r], p
-        pivot = sqrt(rest[p])
-        R[p, r] = pivot
-        for j in range(r + 1, d):
-            i = order[j]
-            s = S[p, i]
-            for h in range(r):
-                s -= R[p, h] * R[i, h]
-            s /= pivot
-            R[i, r] = s
-            rest[i] -= s * s
-        r += 1
-    return R[:, :r].copy(), order
+    for m in range(len(S)):
+        pivot = _eliminate(S, m, S[m, m])
+        S[m, m] = sqrt(pivot) if pivot > len(S) * _EPS * S[m, m] else 0.0
+        for j in range(m + 1, len(S)):
+            S[m, j] = 0.0
 
 
 @njit(**_LEAF)
@@ -253,13 +232,7 @@ def _newton(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> Outc
     """
     loss, Z, offset = task.loss, task.Z, task.offset
     n, r = Z.shape
-    z, dz, weights, gradient, direction = (
-        np.zeros(n),
-        np.zeros(n),
-        np.zeros(n),
-        np.zeros(r),
-        np.zeros(r),
-    )
+    z, dz, weights, gradient = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(r)
     target = best = np.inf
     stalled = extra = n_iter = 0
     while True:
@@ -280,8 +253,7 @@ def _newton(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> Outc
         if done or n_iter >= max_iter or stalled >= _PATIENCE:
             return value, gap, n_iter, gap <= target
         n_iter += 1
-        for k in range(r):
-            direction[k] = -gradient[k]
+        direction = -gradient
         if not _solve_weighted(Z, weights, direction):
             return value, gap, n_iter, False
         descent = 0.0
@@ -375,15 +347,17 @@ def _regression_start(task: Task, w: Floats, a: Floats) -> None:
 
 
 @njit(**_LEAF)
-def _append(task: Task, i: int, free: Integers, m: int, L: Floats) -> bool:
-    """Add variable i to the free ones, as row m of the Cholesky factor of Z_F Z_F'/n; return whether it is independent."""
-    norms = task.norms
+def _append(task: Task, i: int, free: Free, m: int) -> bool:
+    """Add variable i to the m free ones; return whether its row of Z is independent of theirs.
+
+    If not, the proximal term makes the step along the direction that changes no prediction long enough to reach a bound.
+    """
     for j in range(m):
-        L[m, j] = _dot(task.Z, free[j], task.Z[i]) / len(norms)
-    pivot = _eliminate(L, m, norms[i])
-    free[m] = i
-    independent: bool = pivot > 0.1 * _RIDGE * norms[i]
-    L[m, m] = sqrt(pivot if independent else _RIDGE * norms[i])
+        free.L[m, j] = _dot(task.Z, free.rows[j], task.Z[i]) / len(task.norms)
+    pivot = _eliminate(free.L, m, task.norms[i])
+    free.rows[m] = i
+    independent: bool = pivot > 0.1 * _RIDGE * task.norms[i]
+    free.L[m, m] = sqrt(pivot if independent else _RIDGE * task.norms[i])
     return independent
 
 
@@ -410,13 +384,22 @@ def _price(task: Task, w: Floats, a: Floats, sides: Floats) -> tuple[int, float,
 
 
 @njit(**_LEAF)
+def _longest(task: Task, a: Floats, sides: Floats, free: Free, m: int) -> tuple[float, int, float]:
+    """Return the length of the step up to the first bound, at most 1, its position or -1, and the bound."""
+    length, hit, bound = 1.0, -1, 0.0
+    for j in range(m):
+        i, step = free.rows[j], free.step[j]
+        edge = task.loss.lower[i] if step < 0.0 else task.loss.upper[i]
+        if task.loss.kink > 0.0 and sides[i] * step <= 0.0:
+            edge = 0.0
+        if step != 0.0 and length * abs(step) >= abs(edge - a[i]):
+            length, hit, bound = (edge - a[i]) / step, j, edge
+    return length, hit, bound
+
+
+@njit(**_LEAF)
 def _descend(
-    task: Task,
-    enough: float,
-    w: Floats,
-    a: Floats,
-    sides: Floats,
-    space: tuple[Floats, Floats, Integers],
+    task: Task, enough: float, w: Floats, a: Floats, sides: Floats, free: Free
 ) -> tuple[float, float]:
     """Take active-set steps from the given free variables; return the sums of losses and gaps over the rows.
 
@@ -424,78 +407,47 @@ def _descend(
     fixed variable whose move inwards gains most becomes free, and so on. w is updated with the unrounded steps: if theta is
     large, w has digits that a, and hence -Z'a/n, loses by rounding.
     """
-    box, Z, norms = task.loss, task.Z, task.norms
-    n = len(a)
-    L, work, free = space
-    capacity = len(free)
-    residual, step, total, proximal = work[0], work[1], work[2], work[3]
+    box, Z, n = task.loss, task.Z, len(a)
     m = np.int64(0)  # with a literal, every callee would be compiled twice
     for i in range(n):
         if sides[i] != 0.0:
-            if m < capacity and _append(task, i, free, m, L):
-                proximal[m] = 0.0
+            if m < len(free.rows) and _append(task, i, free, m):
                 m += 1
             else:  # a linearly dependent variable stays fixed until it is selected
                 sides[i] = 0.0
-    first = True
-    before = np.inf
-    refinements = entered = 0
+    entered, before = 0, np.inf  # infinite: the free variables are new, so that a step is due
     while True:
         left = 0.0
         for j in range(m):
-            i = free[j]
-            residual[j] = task.offset[i] + _dot(Z, i, w) - box.linear[i] - box.kink * sides[i]
-            left += abs(residual[j])
-            total[j] = 0.0
-        if first or (left > 0.1 * enough and left < 0.5 * before and refinements < 5):
-            first, before, refinements = False, left, refinements + 1
-        else:
+            i = free.rows[j]
+            free.step[j] = task.offset[i] + _dot(Z, i, w) - box.linear[i] - box.kink * sides[i]
+            left += abs(free.step[j])
+        if before < np.inf and not (0.1 * enough < left < 0.5 * before):
             entering, slope, value, gap = _price(task, w, a, sides)
-            if gap <= enough or entering < 0 or m == capacity or entered > 2 * n + 50:
-                return value, gap  # more entering variables than that are cycles caused by rounding
-            # along a direction that changes no prediction, the proximal term makes the step long enough to reach a bound
-            independent = _append(task, entering, free, m, L)
-            proximal[m] = 0.0 if independent else _RIDGE * norms[entering]
-            residual[m] = slope
-            total[m] = 0.0
+            # more entering variables than that are cycles caused by rounding
+            if gap <= enough or entering < 0 or m == len(free.rows) or entered > 2 * n + 50:
+                return value, gap
+            _append(task, entering, free, m)
             up = a[entering] > 0.0 or (a[entering] == 0.0 and slope > 0.0)
             sides[entering] = 1.0 if up else -1.0
-            m, entered, refinements, before = m + 1, entered + 1, 0, np.inf
-        while True:
-            for j in range(m):
-                step[j] = residual[j]
-            _cholesky_solve(L, m, step)
-            length, hit, bound = 1.0, np.int64(-1), 0.0
-            for j in range(m):
-                i = free[j]
-                edge = box.lower[i] if step[j] < 0.0 else box.upper[i]
-                if box.kink > 0.0 and sides[i] * step[j] <= 0.0:
-                    edge = 0.0
-                if step[j] != 0.0 and length * abs(step[j]) >= abs(edge - a[i]):
-                    length, hit, bound = (edge - a[i]) / step[j], np.int64(j), edge
-            for j in range(m):
-                i = free[j]
-                total[j] += length * step[j]
-                a[i] = min(max(a[i] + length * step[j], box.lower[i]), box.upper[i])
-                # L is the factor of the block plus the proximal term, so the remaining gradient is known
-                residual[j] += length * (proximal[j] * step[j] - residual[j])
-            if hit < 0:
-                break
-            i = free[hit]
-            _add_row(Z, i, -(total[hit] + (bound - a[i])) / n, w)
-            a[i] = bound
-            sides[i] = 0.0
-            _cholesky_delete(L, m, hit)
+            m, entered, before = m + 1, entered + 1, np.inf
+            continue
+        before = left
+        _cholesky_solve(free.L, m, free.step)
+        length, hit, bound = _longest(task, a, sides, free, m)
+        for j in range(m):
+            i, move = free.rows[j], length * free.step[j]
+            if j == hit:
+                move, sides[i], before = bound - a[i], 0.0, np.inf
+            a[i] = bound if j == hit else min(max(a[i] + move, box.lower[i]), box.upper[i])
+            _add_row(Z, i, -move / n, w)
+        if hit >= 0:
             m -= 1
             for j in range(hit, m):
-                free[j] = free[j + 1]
-                for k in range(4):
-                    work[k, j] = work[k, j + 1]
-        for j in range(m):
-            _add_row(Z, free[j], -total[j] / n, w)
+                _append(task, free.rows[j + 1], free, np.int64(j))
 
 
-@njit(inline="always", **_INNER)
+@njit(**_INNER)
 def _active_set(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> Outcome:
     """Solve a task with a piecewise-linear loss, from w = 0, by sweeps and active-set steps on the dual.
 
@@ -504,7 +456,7 @@ def _active_set(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> 
     """
     n, r = task.Z.shape
     sides, mismatch = np.zeros(n), np.zeros(r)
-    space = np.zeros((r + 8, r + 8)), np.zeros((4, r + 8)), np.zeros(r + 8, np.int64)
+    free = Free(np.zeros((r + 8, r + 8)), np.zeros(r + 8), np.zeros(r + 8, np.int64))
     value = 0.0
     for i in range(n):
         a[i] = 0.0
@@ -518,7 +470,7 @@ def _active_set(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> 
         if _mark(task, a, sides) > r and n_iter == 0:
             _regression_start(task, w, a)
             _mark(task, a, sides)
-        value, gap = _descend(task, 0.9 * n * target, w, a, sides, space)
+        value, gap = _descend(task, 0.9 * n * target, w, a, sides, free)
         square, distance = _mismatch(task, w, a, mismatch)
         value, gap, n_iter = value / n + square, gap / n + distance, n_iter + 1
         stalled = 0 if gap < best else stalled + 1
@@ -562,95 +514,76 @@ def _one_pass(
 
 
 @njit(**_INNER)
-def _part(parameters: Parameters, offset: Floats, start: int, stop: int) -> tuple[DualBox, Floats]:
-    """Return the losses and the offset of the rows start:stop."""
-    linear, lower, upper, quadratic, kink, logistic = parameters
-    loss = DualBox(
-        linear[start:stop], lower[start:stop], upper[start:stop], quadratic, kink, logistic
+def _loss_of(loss: DualBox, first: int, stop: int) -> DualBox:
+    """Return the losses of the rows first:stop."""
+    linear, lower, upper = loss.linear, loss.lower, loss.upper
+    return DualBox(
+        linear[first:stop],
+        lower[first:stop],
+        upper[first:stop],
+        loss.quadratic,
+        loss.kink,
+        loss.logistic,
     )
-    return loss, offset[start:stop].copy() if offset.shape[0] else np.zeros(stop - start)
 
 
-# Task t has the rows starts[t]:starts[t+1]; offset is (N,), or (0,) for zeros; thetas are (T, d, d) or (1, d, d).
-# The output arrays are coef (T, d), alpha (N,), and value, gap, n_iter and converged (T,). They are initialised with the
-# solution of a task without rows: zeros, and converged.
+# The arrays of ``out`` are initialised with the solution of a task without rows: zeros, and converged.
 
 
-@njit(inline="always", **_INNER)
-def _exact_tasks(
-    solve: Callable[[Task, float, int, Floats, Floats], Outcome],
-    parameters: Parameters,
-    tol: float,
-    max_iter: int,
-    problem: Problem,
-    out: Output,
-) -> None:
-    X, offset, starts, thetas = problem
-    coef, alpha, value, gap, n_iter, converged = out
-    n_tasks, d = coef.shape
-    shared = np.zeros((0, d))
-    for t in range(n_tasks):
-        first, stop = starts[t], starts[t + 1]
+@njit(**_ENTRY)
+def exact(tasks: Tasks, smooth: bool, tol: float, max_iter: int, out: WithinSolution) -> None:
+    """Solve tasks up to the tolerance; ``smooth`` if the loss is not piecewise linear."""
+    d = out.coef.shape[1]
+    root = np.zeros((0, d))
+    for t in range(len(out.coef)):
+        first, stop = tasks.starts[t], tasks.starts[t + 1]
         n = stop - first
         if n == 0:
             continue
         # Copies have the same Numba type as all other matrices, so that each function is compiled once.
-        rows = X[first:stop].copy()
-        theta = thetas[t if thetas.shape[0] > 1 else 0].copy()
+        rows = tasks.X[first:stop].copy()
+        theta = tasks.thetas[t if tasks.thetas.shape[0] > 1 else 0].copy()
         # The choice depends only on the shape of the task, so that its result does not depend on the other tasks.
         by_gram = 2 * n < d
-        if not by_gram and (shared.shape[0] == 0 or thetas.shape[0] > 1):
-            shared, order = _semidefinite_root(theta)
         if by_gram:  # factor X theta X' = ZZ', because factoring theta would cost more
             images = _product(rows, theta)
-            Z, order = _semidefinite_root(_product(images, rows.T.copy()))
+            Z = _product(images, rows.T.copy())
+            _semidefinite_root(Z)
         else:
-            Z = _product(rows, shared)
+            if root.shape[0] == 0 or tasks.thetas.shape[0] > 1:
+                root = theta
+                _semidefinite_root(root)
+            Z = _product(rows, root)
         r = Z.shape[1]
         w, norms = np.zeros(r), np.zeros(n)
         for i in range(n):
             norms[i] = _dot(Z, i, Z[i]) / n
-        loss, shift = _part(parameters, offset, first, stop)
-        task = Task(loss, shift, Z, norms)
-        value[t], gap[t], n_iter[t], converged[t] = solve(task, tol, max_iter, w, alpha[first:stop])
-        if by_gram:
-            # coef = theta X'b with Z'b = w; b is 0 except at the pivots, where Z' is triangular; b overwrites w
-            for j in range(r - 1, -1, -1):
-                for k in range(j + 1, r):
-                    w[j] -= Z[order[k], j] * w[k]
-                w[j] /= Z[order[j], j]
-                _add_row(images, order[j], w[j], coef[t])
+        task = Task(_loss_of(tasks.loss, first, stop), tasks.offset[first:stop], Z, norms)
+        if smooth:
+            outcome = _newton(task, tol, max_iter, w, out.alpha[first:stop])
+        else:
+            outcome = _active_set(task, tol, max_iter, w, out.alpha[first:stop])
+        out.value[t], out.gap[t], out.n_iter[t], out.converged[t] = outcome
+        if by_gram:  # coef = theta X'b with Z'b = w; b overwrites w
+            for j in range(n - 1, -1, -1):
+                for k in range(j + 1, n):
+                    w[j] -= Z[k, j] * w[k]
+                w[j] = w[j] / Z[j, j] if Z[j, j] > 0.0 else 0.0
+                _add_row(images, j, w[j], out.coef[t])
         else:
             for i in range(d):
-                coef[t, i] = _dot(shared, i, w)
+                out.coef[t, i] = _dot(root, i, w)
 
 
 @njit(**_ENTRY)
-def exact_piecewise(
-    tol: float, max_iter: int, parameters: Parameters, problem: Problem, out: Output
-) -> None:
-    """Solve tasks with a piecewise-linear loss, up to the tolerance."""
-    _exact_tasks(_active_set, parameters, tol, max_iter, problem, out)
-
-
-@njit(**_ENTRY)
-def exact_smooth(
-    tol: float, max_iter: int, parameters: Parameters, problem: Problem, out: Output
-) -> None:
-    """Solve tasks with a smooth loss, up to the tolerance."""
-    _exact_tasks(_newton, parameters, tol, max_iter, problem, out)
-
-
-@njit(**_ENTRY)
-def online(parameters: Parameters, problem: Problem, out: Output) -> None:
+def online(tasks: Tasks, out: WithinSolution) -> None:
     """Make one pass over the rows of each task."""
-    X, offset, starts, thetas = problem
-    coef, alpha, value, gap, n_iter, converged = out
-    for t in range(len(coef)):
-        first, stop = starts[t], starts[t + 1]
+    for t in range(len(out.coef)):
+        first, stop = tasks.starts[t], tasks.starts[t + 1]
         if first == stop:
             continue
-        rows, (loss, shift) = X[first:stop], _part(parameters, offset, first, stop)
-        images = _product(rows, thetas[t if thetas.shape[0] > 1 else 0])
-        outcome = _one_pass(loss, rows, images, shift, coef[t], alpha[first:stop])
-        value[t], gap[t], n_iter[t], converged[t] = outcome
+        rows, loss = tasks.X[first:stop], _loss_of(tasks.loss, first, stop)
+        images = rows @ tasks.thetas[t if tasks.thetas.shape[0] > 1 else 0]
+        offset, alpha = tasks.offset[first:stop], out.alpha[first:stop]
+        outcome = _one_pass(loss, rows, images, offset, out.coef[t], alpha)
+        out.value[t], out.gap[t], out.n_iter[t], out.converged[t] = outcome

@@ -1,6 +1,6 @@
-"""The learners of the paper (Sec. 5): independent, unconditional and conditional learning.
+"""The learners of the paper (Secs. 2 and 5): independent, unconditional and conditional learning.
 
-Independent learning has θ = I for every task, unconditional learning θ = C (Eq. 5), and conditional
+Independent learning (ITL) has θ = I for every task, unconditional learning θ = C (Eq. 5), and conditional
 learning ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` (Eqs. 6 and 18).  The last two run Algorithm 1.
 
 ``paper()`` of each class returns a learner with the settings of the paper's experiments.  The
@@ -9,19 +9,17 @@ defaults differ where other settings predict better; `ConditionalLearner` lists 
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.frames import RowsLike, SideInfoLike, ValuesLike
 from .._utils.progress import progress_bar
-from .._utils.records import restored_on_failure
 from .._utils.validation import (
     RandomState,
-    check_choice,
     check_fraction,
     check_int,
     check_nonnegative,
@@ -37,14 +35,22 @@ from ..show.summary import Summary
 from ..tasks.features import FeatureMap
 from ..tasks.rows import Array, Rows, Scaling
 from ..tasks.task_set import TaskSet
-from . import within_task as solving
-from .algorithm_1 import StepSizes, StreamBatch, Trajectory
+from .algorithm_1 import StepSizes, StreamBatch, Trajectory, run
 from .feature_maps import GivenMap, check_features, get_feature_map
 from .prior import RepresentationPrior
 from .representation import Conditioning, Given
-from .step_size import PAPER_STEP_SIZES, HeldOutPool, HeldOutTasks, Problem, ProjectedSGD, Solution
+from .step_size import (
+    PAPER_STEP_SIZES,
+    SCALES,
+    HeldOutPool,
+    HeldOutTasks,
+    ProjectedSGD,
+    Selection,
+    select,
+)
 from .summary import summarise_paper_learner
 from .surrogate import Surrogate
+from .within_task import WithinTask
 
 #: Arguments with rows: X, y, groups and side_info.
 Data = tuple[RowsLike, ValuesLike, ValuesLike, SideInfoLike]
@@ -88,12 +94,11 @@ class PaperLearner(MetaLearner):
         """Φ; None if the prior does not depend on the task."""
         return self.prior_.feature_map
 
-    def _check_within(self) -> None:
-        """Check the arguments of the within-task algorithm."""
+    @property
+    def _algorithm(self) -> WithinTask:
+        """The within-task algorithm; sets ``loss_``."""
         self._check_loss()
-        check_positive("tol", self.tol)
-        check_int("max_iter", self.max_iter)
-        check_choice("inner", self.inner, solving.WITHIN)
+        return WithinTask(self.loss_, self.inner, self.tol, self.max_iter)
 
     @property
     def _n_weights(self) -> int:
@@ -103,8 +108,8 @@ class PaperLearner(MetaLearner):
         """Return the representation for a number (a multiple of the identity, 1 for None) or a (d, d) array."""
         theta, d = 1.0 if theta is None else theta, self._n_weights
         if np.ndim(theta) == 0:
-            check_nonnegative(name, theta)
-        return check_psd(theta, name, d) if np.ndim(theta) else float(theta) * np.eye(d)
+            return check_nonnegative(name, theta) * np.eye(d)
+        return check_psd(theta, name, d)
 
     def _prior(
         self, conditioning: Conditioning, feature_map: FeatureMap | None = None
@@ -114,10 +119,7 @@ class PaperLearner(MetaLearner):
             scaling=Scaling.raw(self.n_features_in_, self.fit_intercept),
             conditioning=conditioning,
             feature_map=feature_map,
-            loss=self.loss_,
-            inner=self.inner,
-            tol=self.tol,
-            max_iter=self.max_iter,
+            algorithm=self._algorithm,
         )
 
     def summary(self, *, details: bool = False) -> Summary:
@@ -164,12 +166,12 @@ class IndependentLearner(PaperLearner):
     ) -> Self:
         """Fit a model to each of the tasks, independently of the other tasks."""
         with self._all_or_nothing(reset=True):
-            self._check_within()
+            self._check_loss()
             tasks = read(self, X, y, groups, side_info, reset=True)
             d = self._n_weights
             if callable(self.tau):
-                given = Given.constant(np.zeros((d, d)))
-                prior = self._prior(given, GivenMap(self.tau, d).fit(tasks))
+                given = GivenMap(self.tau, tasks.side_info is not None, d)
+                prior = self._prior(Given.constant(np.zeros((d, d))), given)
             else:
                 prior = self._prior(Conditioning.constant(self._constant(self.tau, "tau")))
             self.prior_ = replace(prior, feature_range=self._feature_range(tasks.X))
@@ -184,7 +186,7 @@ class Stream:
 
     pool: HeldOutPool | None  # None if the step size is given
     feature_map: FeatureMap | None = None  # fitted to the tasks of the first call
-    state: tuple[Trajectory, ...] | None = None  # state of the solver
+    runs: tuple[Trajectory, ...] = ()
     n_tasks: int = 0
     n_train: int = 0
     squared_phi: float = 0.0  # running sum of ‖φ‖²
@@ -265,14 +267,9 @@ class SurrogateLearner(PaperLearner):
 
     def set_params(self, **params: Any) -> Self:
         """Set arguments; ``solver__step`` sets an argument of the solver."""
-        with restored_on_failure(self):
-            if any(name.startswith("solver__") for name in params):
-                # Use a copy, so that an invalid name does not change the solver.
-                self.solver = params["solver"] = clone(
-                    params.get("solver", self.solver) or ProjectedSGD()
-                )
-            super().set_params(**params)
-        return self
+        if self.solver is None and any(name.startswith("solver__") for name in params):
+            self.solver = ProjectedSGD()
+        return super().set_params(**params)
 
     def _learn(self, data: Data, validation: HeldOut | None, *, whole: bool) -> None:
         """Learn from the next tasks of a stream; ``whole`` if these are all of them."""
@@ -293,40 +290,46 @@ class SurrogateLearner(PaperLearner):
             stream, pool=pool, feature_map=feature_map, n_tasks=stream.n_tasks + len(tasks)
         )
         stream, batch = self._batch(stream, train, whole)
-        C0 = self._constant(self.initial_representation, "initial_representation")
-        tau = Conditioning.constant(C0, batch.phis.shape[1])
-        with progress_bar("Learning from tasks", len(batch), enabled=self.progress) as tick:
-            problem = Problem(
-                self._prior(tau, feature_map),
-                self._surrogate(train, whole),
-                batch,
-                None if pool is None else self._held_out(feature_map, *pool.tasks()),
-                rank=self.rank,
-                tune_scale=bool(self.tune_scale),
-                n_jobs=self.n_jobs,
-                tick=tick,
-            )
-            solution = solver.solve(problem, stream.state)
-        self._stream = replace(stream, state=solution.state)
-        self.prior_ = replace(solution.prior, feature_range=self._feature_range(tasks.X))
-        self.search_results_, self.validation_error_ = solution.history, solution.error
-        self.scale_, self.n_iter_ = solution.scale, solution.n_iter
-        self.step_size_, self.held_out_errors_ = solution.steps, solution.errors
+        C0, k = (
+            self._constant(self.initial_representation, "initial_representation"),
+            batch.phis.shape[1],
+        )
+        candidates = solver.candidates(conditional=k > 0)
+        # Unconditional runs are cheap; their errors are reported even if H = 0 is not a candidate.
+        constant = [StepSizes(steps.C, 0.0) for steps in candidates if solver.needs_held_out]
+        steps = dict.fromkeys([*candidates, *constant])
+        runs = list(deepcopy(stream.runs)) or [Trajectory.start(s, C0, k, self.rank) for s in steps]
+        start = self._prior(Conditioning.constant(C0, k), feature_map)
+        surrogate = Surrogate(start.algorithm, self._lipschitz(train, whole))
+        held_out = None
+        if pool is not None:
+            support, query = pool.tasks()
+            phis = self._features(feature_map, support)
+            held_out = HeldOutTasks(self._rows(support), self._rows(query), phis)
+        with progress_bar("Learning from tasks", len(train), enabled=self.progress) as tick:
+            run(runs, batch, surrogate, n_jobs=self.n_jobs, tick=tick)
+        scales = SCALES if self.tune_scale else (1.0,)
+        selected = select(runs, candidates, start, held_out, scales, self.n_jobs)
+        self._stream = replace(stream, runs=tuple(runs))
+        self.prior_ = replace(selected.prior, feature_range=self._feature_range(tasks.X))
+        self.search_results_, self.validation_error_ = list(selected.history), selected.error
+        self.scale_, self.n_iter_ = selected.scale, max(selected.run.n_steps, 1)
+        self.step_size_, self.held_out_errors_ = selected.run.steps, selected.errors
         self.n_tasks_seen_ = stream.n_tasks
         self.feature_moment_ = np.asarray(stream.phi_products / max(stream.n_train, 1))
         self._remember(tasks)
         if whole:
-            if pool is not None and not pool.held_out:
-                reason = "too few tasks to hold one out, so the step size is selected on training"
-                advice = "Pass more tasks, validation=, or solver=ProjectedSGD(step=0.1)"
-                warn(f"fit: {reason} tasks. {advice}")
-            self._warn(tasks, solution)
+            self._warn(tasks, selected)
 
-    def _warn(self, tasks: TaskSet, solution: Solution) -> None:
+    def _warn(self, tasks: TaskSet, selected: Selection) -> None:
         """Warn about side information that is not used, and about a poor result of the search."""
+        if self._stream.pool is not None and not self._stream.pool.held_out:
+            reason = "too few tasks to hold one out, so the step size is selected on training tasks"
+            advice = "Pass more tasks, validation=, or solver=ProjectedSGD(step=0.1)"
+            warn(f"fit: {reason}. {advice}")
         feature_map = self.feature_map_
         if feature_map is not None and not self.conditioning_.depends_on_task:
-            was_tried = any(row["step_H"] > 0 for row in solution.history)
+            was_tried = any(row["step_H"] > 0 for row in selected.history)
             lowered = "no step size of H lowered the error on the held-out tasks"
             warn(
                 "feature_map: the learned function is constant, τ(s) = C for every task "
@@ -340,19 +343,19 @@ class SurrogateLearner(PaperLearner):
                 f"fit: the side information is not used, because feature_map={self.feature_map!r} "
                 "reads the rows of a task only. Use feature_map='vector', or a function of it"
             )
-        tried = sorted({row["step_C"] for row in solution.history})
-        if len(tried) > 2 and solution.steps.C in (tried[0], tried[-1]):
-            extreme = "smallest" if tried[0] == solution.steps.C else "largest"
+        tried = sorted({row["step_C"] for row in selected.history})
+        if len(tried) > 2 and self.step_size_.C in (tried[0], tried[-1]):
+            extreme = "smallest" if tried[0] == self.step_size_.C else "largest"
             warn(
-                f"fit: the selected step size {solution.steps.C:g} is the {extreme} that was tried. "
+                f"fit: the selected step size {self.step_size_.C:g} is the {extreme} that was tried. "
                 "Scale the columns and the target to a standard deviation of about 1, or try other "
                 "step_sizes in solver=ProjectedSGD(step_sizes=...)"
             )
-        independent = solution.errors.get("independent", np.inf)
-        if solution.error is not None and independent < solution.error:
+        independent = selected.errors.get("independent", np.inf)
+        if selected.error is not None and independent < selected.error:
             warn(
                 f"fit: on the held-out tasks, independent learning (θ = C₀) has the error "
-                f"{independent:.3g}, and this learner {solution.error:.3g}. Scale the columns and "
+                f"{independent:.3g}, and this learner {selected.error:.3g}. Scale the columns and "
                 "the target to a standard deviation of about 1, or use EmpiricalBayesLearner",
                 UnhelpfulWarning,
             )
@@ -370,10 +373,11 @@ class SurrogateLearner(PaperLearner):
         if pool is None:
             return None, tasks
         if validation is None:
-            pool, mask = pool.partition(tasks, stream.n_tasks)
-            return pool, tasks[np.flatnonzero(mask)]
+            pool, train = pool.partition(tasks, stream.n_tasks)
+            return pool, tasks[train]
         if isinstance(validation, TaskSet):
-            return pool.add(self._read_held_out(validation)), tasks
+            held_out = self._read_held_out(validation)
+            return pool.add(held_out, pool.n_tasks + np.arange(len(held_out))), tasks
         is_pair = isinstance(validation, tuple | list) and len(validation) == 2
         if not (is_pair and all(isinstance(part, TaskSet) for part in validation)):
             raise TypeError("validation: expected a TaskSet or a pair of TaskSets (support, query)")
@@ -408,30 +412,22 @@ class SurrogateLearner(PaperLearner):
             squared_scale = np.full(len(train), squared_scale[-1])
         return stream, StreamBatch(self._rows(train), phis, squared_scale)
 
-    def _held_out(
-        self, feature_map: FeatureMap | None, support: TaskSet, query: TaskSet
-    ) -> HeldOutTasks:
-        return HeldOutTasks(
-            self._rows(support), self._rows(query), self._features(feature_map, support)
-        )
-
     def _rows(self, tasks: TaskSet) -> Rows:
         return Rows.of(tasks, bool(self.fit_intercept))
 
-    def _surrogate(self, train: TaskSet, whole: bool) -> Surrogate:
-        lipschitz = self.loss_.lipschitz if self.lipschitz is None else float(self.lipschitz)
-        if not np.isfinite(lipschitz):
-            if not whole:
-                advice = "pass lipschitz=, e.g. the root mean square of the targets"
-                raise ValueError(
-                    f"lipschitz: the {self.loss_.name} loss has no Lipschitz constant; {advice}"
-                )
-            # The dual solution of the squared loss has ‖α‖ ≤ ‖y‖, so this bounds the root mean square of the slopes.
-            lipschitz = float(np.sqrt(train.y @ train.y / max(len(train.y), 1)))
-        return Surrogate(self.loss_, lipschitz, self.inner, self.tol, self.max_iter)
+    def _lipschitz(self, train: TaskSet, whole: bool) -> float:
+        """Return L."""
+        L = self.loss_.lipschitz if self.lipschitz is None else float(self.lipschitz)
+        if not np.isfinite(L) and not whole:
+            advice = "pass lipschitz=, e.g. the root mean square of the targets"
+            raise ValueError(
+                f"lipschitz: the {self.loss_.name} loss has no Lipschitz constant; {advice}"
+            )
+        # The dual solution of the squared loss has ‖α‖ ≤ ‖y‖, so this bounds the root mean square of the slopes.
+        return L if np.isfinite(L) else float(np.sqrt(train.y @ train.y / max(len(train.y), 1)))
 
     def _check_parameters(self) -> ProjectedSGD:
-        self._check_within()
+        self._check_loss()
         check_fraction("validation_fraction", self.validation_fraction)
         check_fraction("support", self.support)
         if self.rank is not None:

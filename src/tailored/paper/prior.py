@@ -1,11 +1,12 @@
-"""The prior of the paper: a conditioning function τ(s) (Eq. 18) and a within-task algorithm.
+"""The prior of the paper: a conditioning function τ(s) (Eq. 18) and a within-task algorithm (Eq. 2 or 4).
 
-A task is solved with ``θ = τ(s)`` by Eq. 2 (``inner="exact"``) or Eq. 4 (``inner="online"``).
+A task with side information s is solved with ``θ = τ(s)``.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,42 +15,28 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from .._utils.algebra import solve as solve_systems
-from ..losses import Absolute, Loss
+from ..losses import Loss
 from ..priors.base import Array, Prior
 from ..tasks.features import FeatureMap
-from ..tasks.rows import BATCH_FLOATS, Rows, dense, predictions
+from ..tasks.rows import Rows, dense
 from ..tasks.task_set import TaskSet
-from . import within_task as solving
 from .feature_maps import check_features
+from .kernels import WithinSolution
 from .representation import Conditioning
+from .within_task import WithinTask
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RepresentationPrior(Prior):
-    """``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` for features φ = Φ(s), and a mean b for all tasks.
-
-    For loss and within-task algorithm, see `TaskRegressor`.
-    """
+    """``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` for features φ = Φ(s), and the mean 0 for all tasks."""
 
     conditioning: Conditioning  # τ as a function of φ
-    bias: Array | None = None  # b (d,), the prior mean of `TaskRegressor`; None for zero
     feature_map: FeatureMap | None = None  # Φ; None if τ does not depend on the task
-    loss: Loss = field(default_factory=Absolute)
-    inner: str = "exact"
-    tol: float = 1e-8
-    max_iter: int = 1000
-
-    block_floats = BATCH_FLOATS
-    parallel_blocks = False
-
-    def __post_init__(self) -> None:
-        for value in (self.conditioning.C, self.conditioning.root, self.bias):
-            if value is not None:
-                value.flags.writeable = False
+    algorithm: WithinTask = field(default_factory=WithinTask)
 
     @property
-    def task_settings(self) -> dict[str, Any]:
-        return {"loss": self.loss, "inner": self.inner, "tol": self.tol, "max_iter": self.max_iter}
+    def loss(self) -> Loss:
+        return self.algorithm.loss
 
     @property
     def reads_side_info(self) -> bool:
@@ -59,7 +46,7 @@ class RepresentationPrior(Prior):
         return np.ones(len(sizes))
 
     def features(self, tasks: TaskSet) -> Array:
-        """Return φ of residual tasks, (T, k)."""
+        """Return φ of tasks, (T, k)."""
         if self.feature_map is None:
             return np.zeros((len(tasks), 0))
         return check_features(self.feature_map.transform(tasks), tasks, self.conditioning.n_side)
@@ -68,60 +55,33 @@ class RepresentationPrior(Prior):
         return np.asarray(change @ self.conditioning.evaluate(self.features(tasks)) @ change.T)
 
     def _mean(self, tasks: TaskSet) -> Array:
-        means = self.means(self.features(tasks))
-        return np.zeros((len(tasks), self.conditioning.n_features)) if means is None else means
-
-    def means(self, phis: Array) -> Array | None:
-        """Return the prior means b of tasks with features φ, (T, d); None for zeros."""
-        return (
-            None if self.bias is None else np.broadcast_to(self.bias, (len(phis), len(self.bias)))
-        )
+        return np.zeros((len(tasks), self.n_weights))
 
     def mean_at_centre(self) -> Array | None:
-        return np.zeros(self.conditioning.n_features) if self.bias is None else self.bias.copy()
+        return np.zeros(self.n_weights)
+
+    def solve(
+        self, rows: Rows, phis: Array, labels: Sequence[Any] | NDArray[Any] | None = None
+    ) -> WithinSolution:
+        """Solve tasks with these rows and features φ (T, k)."""
+        rows = rows._replace(X=dense(rows.X))
+        return self.algorithm.solve(rows, self.conditioning.evaluate(phis), labels=labels)
 
     def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
         rows, phis = Rows.of(tasks, self.fit_intercept), self.features(tasks)
-        weights = self.solve(rows, phis, n_jobs, tasks.labels)
-        if not covariances:
-            return weights, np.zeros((0, 0, 0))
-        rows = rows._replace(X=dense(rows.X))
-        return weights, _covariances(rows, self.conditioning.evaluate(phis))
-
-    def solve(
-        self, rows: Rows, phis: Array, n_jobs: int | None = None, labels: NDArray[Any] | None = None
-    ) -> Array:
-        """Return the weights (T, d) of tasks with these rows and features φ (T, k), by the within-task algorithm."""
-        rows = rows._replace(X=dense(rows.X))
-        means = self.means(phis)
-        solution = solving.solve_many(
-            *rows,
-            self.conditioning.evaluate(phis),
-            offset=None if means is None else predictions(rows, means),
-            n_jobs=n_jobs,
-            labels=labels,
-            **self.task_settings,
-        )
-        return solution.coef if means is None else solution.coef + means
+        weights = self.solve(rows, phis, tasks.labels).coef
+        found = np.zeros((0, 0, 0))
+        if covariances:  # (I + θXᵀX/n)⁻¹ θ/n; θ without rows
+            found = np.array(self.conditioning.evaluate(phis))
+            for t in map(int, np.flatnonzero(rows.sizes)):
+                X = dense(rows.tasks(t, t + 1).X)
+                scaled = found[t] / len(X)
+                found[t] = solve_systems(np.eye(len(scaled)) + scaled @ X.T @ X, scaled)
+        return weights, found
 
     def certificate(self, support: TaskSet) -> tuple[float, int]:
-        X, phis = self.scaling.dense(support.X), self.features(support)
-        means, theta = self.means(phis), self.conditioning(phis[0])
         with warnings.catch_warnings():
             # The warning was already issued when the task was first solved.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            offset = None if means is None else X @ means[0]
-            solution = solving.solve(X, support.y, theta, offset=offset, **self.task_settings)
-        return solution.gap, solution.n_iter
-
-
-def _covariances(rows: Rows, thetas: Array) -> Array:
-    """Return ``(I + θXᵀX/n)⁻¹ θ/n`` of each task, (T, d, d); for a task without rows, return θ."""
-    out = np.array(thetas)
-    d = thetas.shape[1]
-    for n in np.unique(rows.sizes[rows.sizes > 0]):
-        same = np.flatnonzero(rows.sizes == n)
-        X = rows.X[rows.offsets[same][:, None] + np.arange(n)]
-        gram = X.transpose(0, 2, 1) @ X
-        out[same] = solve_systems(np.eye(d) + thetas[same] @ gram / n, thetas[same]) / n
-    return out
+            found = self.solve(Rows.of(support, self.fit_intercept), self.features(support))
+        return float(found.gap[0]), int(found.n_iter[0])

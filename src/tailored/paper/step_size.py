@@ -1,13 +1,17 @@
-"""`ProjectedSGD`: Algorithm 1 with given step sizes, or with step sizes selected on held-out tasks of the stream."""
+"""The step size γ of Algorithm 1: given, or selected on held-out tasks of the stream, as in the paper's experiments (Sec. 5).
+
+All candidates share one pass over the training tasks.  `HeldOutPool` draws the held-out tasks, and `select` compares the
+means of the iterates on them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from copy import deepcopy
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
@@ -17,9 +21,8 @@ from .._utils.validation import check_choice, check_nonnegative
 from ..tasks.episodes import split_rows
 from ..tasks.rows import Array, Rows, mean_error, predictions
 from ..tasks.task_set import TaskSet
-from .algorithm_1 import StepSizes, StreamBatch, Trajectory, run
+from .algorithm_1 import StepSizes, Trajectory
 from .prior import RepresentationPrior
-from .surrogate import Surrogate
 
 #: The paper's grid: 14 values, log-spaced over [1e-5, 1e5].
 PAPER_STEP_SIZES = tuple(float(step) for step in np.logspace(-5, 5, 14))
@@ -27,132 +30,10 @@ PAPER_STEP_SIZES = tuple(float(step) for step in np.logspace(-5, 5, 14))
 STEP_SIZES = tuple(float(step) for step in np.logspace(-4, 4, 9))
 #: Multiples of τ that are tried; 1 is first, so that a tie keeps the learned τ.
 SCALES = (1.0, 0.25, 0.5, 2.0, 4.0, 8.0, 16.0, 32.0)
+#: Maximum number of held-out tasks, and of the first training tasks that stand in for them.
+MAX_HELD_OUT, MAX_STAND_INS = 300, 4
 
 Pairs = tuple[tuple[TaskSet, TaskSet], ...]
-
-
-@dataclass(frozen=True)
-class HeldOutTasks:
-    """Tasks on which errors are computed: support rows, query rows, and the features φ (T, k) of the tasks."""
-
-    support: Rows
-    query: Rows
-    phis: Array
-
-    def error(self, prior: RepresentationPrior, n_jobs: int | None = None) -> float:
-        """Return the mean over tasks of the mean error on their query rows; infinity if weights overflow or no task has query rows."""
-        try:
-            weights = prior.solve(self.support, self.phis, n_jobs)
-        except OverflowError:
-            return np.inf
-        found = predictions(self.query, weights)
-        return mean_error(prior.loss.error(found, self.query.y), self.query.offsets)
-
-
-@dataclass(frozen=True)
-class Problem:
-    """The surrogate, the training tasks to minimise it on, and held-out tasks for selection."""
-
-    start: RepresentationPrior  # H = 0, C = C₀; other fields are those of the learned prior
-    surrogate: Surrogate
-    batch: StreamBatch  # the training tasks
-    held_out: HeldOutTasks | None = None  # None if the step size is given
-    rank: int | None = None  # maximum number of directions of H that are kept; None keeps all
-    tune_scale: bool = False  # whether to select a scalar multiple of τ on the held-out tasks
-    n_jobs: int | None = None
-    tick: Callable[[int], None] | None = None  # advances the progress bar
-
-    def trajectory(self, steps: StepSizes) -> Trajectory:
-        """Return a run from the initial value."""
-        tau = self.start.conditioning
-        return Trajectory.start(steps, tau.C, tau.n_side, self.rank)
-
-
-@dataclass(frozen=True)
-class Solution:
-    """Result of `ProjectedSGD.solve`."""
-
-    prior: RepresentationPrior  # a snapshot, not changed when the solver continues from ``state``
-    steps: StepSizes  # the selected step sizes
-    state: tuple[Trajectory, ...]  # state from which the next call of the solver can continue
-    history: list[dict[str, float]]  # candidates with their error on the held-out tasks
-    error: float | None  # the smallest error in ``history``
-    errors: dict[
-        str, float
-    ]  # held-out errors of independent, unconditional and conditional learning
-    scale: float  # the selected multiple of τ, already applied in ``prior``
-    n_iter: int
-
-
-@dataclass(frozen=True)
-class HeldOutPool:
-    """Support and query rows of the tasks that are held out of a stream.
-
-    One task in every block of ``1 / fraction`` consecutive tasks is held out, never the first of the block, up to
-    ``limit`` tasks.  All later tasks are used for training.  Until a task with query rows is held out, the pool uses
-    the first training tasks instead.  The draws depend only on ``seed`` and the position in the stream.
-    """
-
-    fraction: float
-    support: float
-    seed: int
-    limit: int = 300
-    fallback_limit: int = 4
-    held_out: Pairs = ()
-    fallback: Pairs = ()
-
-    def partition(
-        self, tasks: TaskSet, first_position: int
-    ) -> tuple[HeldOutPool, NDArray[np.bool_]]:
-        """Hold out some of these tasks; return the extended pool and a mask of the training tasks.
-
-        ``first_position`` is the position of the first task in the stream.
-        """
-        block = max(2, round(1.0 / self.fraction))
-        train, n_held_out = np.ones(len(tasks), dtype=bool), _n_tasks(self.held_out)
-        for t in range(len(tasks)):
-            number, position = divmod(first_position + t, block)
-            drawn = 1 + int(np.random.default_rng([self.seed, 0, number]).integers(block - 1))
-            if position == drawn and n_held_out < self.limit:
-                train[t] = False
-                n_held_out += 1
-        held = np.flatnonzero(~train)
-        early = np.flatnonzero(train)[: max(0, self.fallback_limit - _n_tasks(self.fallback))]
-        pool = replace(
-            self,
-            held_out=self.held_out + self._pairs(tasks[held], first_position + held),
-            fallback=self.fallback + self._pairs(tasks[early], first_position + early),
-        )
-        return pool, train
-
-    def add(self, tasks: TaskSet) -> HeldOutPool:
-        """Return the pool extended by validation tasks from the user."""
-        first = _n_tasks(self.held_out)
-        return replace(
-            self, held_out=self.held_out + self._pairs(tasks, range(first, first + len(tasks)))
-        )
-
-    def tasks(self) -> tuple[TaskSet, TaskSet]:
-        """Return the held-out tasks, or else the first training tasks, as one (support, query) pair.
-
-        Joining them makes the result bitwise independent of how the stream was split.
-        """
-        pools = (self.held_out, self.fallback)
-        pairs = next((pairs for pairs in pools if any(len(query.y) for _, query in pairs)), None)
-        if pairs is None:
-            raise ValueError(
-                "X: none of the held-out tasks has a query row. Give tasks with more rows, validation=, or a "
-                "step size, such as solver=ProjectedSGD(step=0.1)"
-            )
-        support, query = zip(*pairs, strict=True)
-        return TaskSet.concat(support, relabel=True), TaskSet.concat(query, relabel=True)
-
-    def _pairs(self, tasks: TaskSet, positions: Sequence[int] | NDArray[np.intp]) -> Pairs:
-        return (split_rows(tasks, positions, self.support, (self.seed, 1)),) if len(tasks) else ()
-
-
-def _n_tasks(pairs: Pairs) -> int:
-    return sum(len(support) for support, _ in pairs)
 
 
 class ProjectedSGD(Stored, BaseEstimator):
@@ -186,39 +67,19 @@ class ProjectedSGD(Stored, BaseEstimator):
 
     def check(self) -> None:
         """Raise a ValueError that names the argument if the settings are not valid."""
-        given = {"step_sizes": self.step_sizes, "step_ratios": self.step_ratios}
+        steps = self.step if np.ndim(self.step) else [self.step]
         if isinstance(self.step, str):
             check_choice("step", self.step, ["search"], also="a number or a pair of numbers")
-        elif np.ndim(self.step) and len(self.step) != 2:
+            steps = STEP_SIZES
+        elif len(steps) != 2 - (np.ndim(self.step) == 0):
             raise ValueError(f"step: expected a pair (step of C, step of H), got {self.step!r}")
-        else:
-            given["step"] = self.step if np.ndim(self.step) else [self.step]
-        for name, values in given.items():
-            if values is not None and (np.ndim(values) != 1 or len(values) == 0):
+        sizes = STEP_SIZES if self.step_sizes is None else self.step_sizes
+        lists = {"step": steps, "step_sizes": sizes, "step_ratios": self.step_ratios}
+        for name, values in lists.items():
+            if np.ndim(values) != 1 or len(values) == 0:
                 raise ValueError(f"{name}: expected a list of at least one number, got {values!r}")
-            for value in () if values is None else values:
+            for value in values:
                 check_nonnegative(name, value)
-
-    def solve(self, problem: Problem, state: Sequence[Trajectory] | None = None) -> Solution:
-        """Advance every candidate through the tasks and select one of them; ``state`` of an earlier solution is not modified."""
-        if state is None:
-            candidates = self.candidates(conditional=problem.start.conditioning.n_side > 0)
-            # Unconditional runs are cheap; their errors are reported even if H = 0 is not a candidate.
-            constant = [StepSizes(step.C, 0.0) for step in candidates if self.needs_held_out]
-            steps = list(dict.fromkeys([*candidates, *constant]))
-            runs = [problem.trajectory(step) for step in steps]
-            for each in runs:
-                each.is_candidate = each.steps in candidates
-        else:
-            runs = list(deepcopy(state))
-        runs = run(runs, problem.batch, problem.surrogate, n_jobs=problem.n_jobs, tick=problem.tick)
-        if all(run.failure for run in runs if run.is_candidate):
-            steps_tried = ", ".join(str(run.steps) for run in runs if run.is_candidate)
-            raise ValueError(
-                f"step: the iterates overflow with step {steps_tried} ({runs[0].failure}); "
-                "give a smaller step, or rescale X and y"
-            )
-        return _select(problem, runs)
 
     def candidates(self, *, conditional: bool) -> list[StepSizes]:
         """Return the steps to try; the smallest ratio is first, so that a tie selects the simpler model."""
@@ -230,32 +91,146 @@ class ProjectedSGD(Stored, BaseEstimator):
         return [StepSizes(step, ratio * step) for ratio in ratios for step in sizes]
 
 
-def _select(problem: Problem, runs: list[Trajectory]) -> Solution:
-    """Return the candidate and the multiple of τ with the smallest error on the held-out tasks."""
-    held_out, n_jobs, state = problem.held_out, problem.n_jobs, tuple(runs)
+@dataclass(frozen=True)
+class Selection:
+    """The selected run, and the errors of all runs on the held-out tasks, if there are any."""
+
+    prior: RepresentationPrior  # of the mean of its iterates, multiplied by ``scale``
+    run: Trajectory
+    scale: float = 1.0
+    error: float | None = None  # the smallest error of a candidate
+    history: Sequence[dict[str, float]] = ()  # the candidates with their errors
+    #: errors of independent, unconditional and conditional learning
+    errors: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HeldOutTasks:
+    """Tasks on which errors are computed: support rows, query rows, and the features φ (T, k) of the tasks."""
+
+    support: Rows
+    query: Rows
+    phis: Array
+
+    def error(self, prior: RepresentationPrior) -> float:
+        """Return the mean over tasks of the mean error on their query rows; infinity if weights overflow or no task has query rows."""
+        try:
+            weights = prior.solve(self.support, self.phis).coef
+        except OverflowError:
+            return np.inf
+        found = predictions(self.query, weights)
+        return mean_error(prior.loss.error(found, self.query.y), self.query.offsets)
+
+
+def select(
+    runs: Sequence[Trajectory],
+    candidates: Sequence[StepSizes],
+    start: RepresentationPrior,
+    held_out: HeldOutTasks | None,
+    scales: Sequence[float],
+    n_jobs: int | None,
+) -> Selection:
+    """Return the candidate and the multiple of τ with the smallest error on the held-out tasks.
+
+    ``start`` is the prior of C₀.  Runs that are not candidates are compared only.
+    """
+    failed = [str(run.steps) for run in runs if run.failure and run.steps in candidates]
+    if len(failed) == len(candidates):
+        raise ValueError(
+            f"step: the iterates overflow with step {', '.join(failed)} ({runs[0].failure}); "
+            "give a smaller step, or rescale X and y"
+        )
     if held_out is None:
-        (run,) = runs
-        prior = replace(problem.start, conditioning=run.average())
-        return Solution(prior, run.steps, state, [], None, {}, 1.0, max(run.n_steps, 1))
-    tried: list[tuple[float, float, Trajectory, RepresentationPrior]] = []
-    with single_threaded_blas():
-        for run in runs:
-            average = problem.start.conditioning if run.failure else run.average()
-            for scale in SCALES if problem.tune_scale else (1.0,):
-                prior = replace(problem.start, conditioning=average.scale(scale))
-                error = np.inf if run.failure else held_out.error(prior, n_jobs)
-                tried.append((error, scale, run, prior))
-        errors = {"independent": held_out.error(problem.start, n_jobs)}
+        return Selection(replace(start, conditioning=runs[0].average()), runs[0])
+
+    def errors_of(run: Trajectory) -> list[tuple[float, float, Trajectory, RepresentationPrior]]:
+        if run.failure:
+            return [(np.inf, scale, run, start) for scale in scales]
+        with single_threaded_blas():
+            average = run.average()
+            priors = [replace(start, conditioning=average.scale(scale)) for scale in scales]
+            return [(held_out.error(p), s, run, p) for p, s in zip(priors, scales, strict=True)]
+
+    parallel = Parallel(n_jobs=n_jobs, require="sharedmem")
+    tried = [row for rows in parallel(delayed(errors_of)(run) for run in runs) for row in rows]
     history = [
         {"step_C": run.steps.C, "step_H": run.steps.H, "scale": scale, "error": error}
         for error, scale, run, _ in tried
-        if run.is_candidate
+        if run.steps in candidates
     ]
-    # The first minimum among the runs that did not overflow, even if all errors are infinite.
-    sound = (row for row in tried if row[2].is_candidate and not row[2].failure)
+    # The first minimum among the candidates that did not overflow, even if all errors are infinite.
+    sound = (row for row in tried if row[2].steps in candidates and not row[2].failure)
     error, scale, best, prior = min(sound, key=lambda row: row[0])
-    errors["unconditional"] = min(row[0] for row in tried if row[2].steps.H == 0.0)
-    if problem.start.conditioning.n_side:
+    errors = {
+        "independent": held_out.error(start),
+        "unconditional": min(row[0] for row in tried if row[2].steps.H == 0.0),
+    }
+    if start.conditioning.n_side:
         errors["conditional"] = error
-    n_iter = max(best.n_steps, 1)
-    return Solution(prior, best.steps, state, history, error, errors, scale, n_iter)
+    return Selection(prior, best, scale, error, history, errors)
+
+
+@dataclass(frozen=True)
+class HeldOutPool:
+    """Support and query rows of the tasks that are held out of a stream.
+
+    One task in every block of ``1 / fraction`` consecutive tasks is held out, never the first of the block, up to
+    `MAX_HELD_OUT` tasks.  All later tasks are used for training.  Until a task with query rows is
+    held out, the first training tasks stand in.  The draws depend only on ``seed`` and the position
+    in the stream.
+    """
+
+    fraction: float
+    support: float
+    seed: int
+    held_out: Pairs = ()
+    stand_ins: Pairs = ()
+
+    def partition(
+        self, tasks: TaskSet, first_position: int
+    ) -> tuple[HeldOutPool, NDArray[np.intp]]:
+        """Hold out some of these tasks; return the extended pool and the positions of the training tasks.
+
+        ``first_position`` is the position of the first task in the stream.
+        """
+        block = max(2, round(1.0 / self.fraction))
+        positions = first_position + np.arange(len(tasks))
+        draws = [
+            1 + np.random.default_rng([self.seed, 0, number]).integers(block - 1)
+            for number in (positions // block).tolist()
+        ]
+        drawn = np.flatnonzero(positions % block == draws)
+        held = drawn[: max(0, MAX_HELD_OUT - self.n_tasks)]
+        train = np.setdiff1d(np.arange(len(tasks)), held)
+        early = train[: max(0, MAX_STAND_INS - _n_tasks(self.stand_ins))]
+        stand_ins = self.stand_ins + self._pairs(tasks[early], positions[early])
+        return replace(self, stand_ins=stand_ins).add(tasks[held], positions[held]), train
+
+    @property
+    def n_tasks(self) -> int:
+        return _n_tasks(self.held_out)
+
+    def add(self, tasks: TaskSet, positions: NDArray[np.intp]) -> HeldOutPool:
+        """Return the pool extended by tasks, whose rows are split by draws for these positions."""
+        return replace(self, held_out=self.held_out + self._pairs(tasks, positions))
+
+    def tasks(self) -> tuple[TaskSet, TaskSet]:
+        """Return the held-out tasks, or else the stand-ins, as one (support, query) pair.
+
+        Joining them makes the result bitwise independent of how the stream was split.
+        """
+        for pairs in (self.held_out, self.stand_ins):
+            if any(len(query.y) for _, query in pairs):
+                support, query = zip(*pairs, strict=True)
+                return TaskSet.concat(support, relabel=True), TaskSet.concat(query, relabel=True)
+        raise ValueError(
+            "X: none of the held-out tasks has a query row. Give tasks with more rows, "
+            "validation=, or a step size, such as solver=ProjectedSGD(step=0.1)"
+        )
+
+    def _pairs(self, tasks: TaskSet, positions: NDArray[np.intp]) -> Pairs:
+        return (split_rows(tasks, positions, self.support, (self.seed, 1)),) if len(tasks) else ()
+
+
+def _n_tasks(pairs: Pairs) -> int:
+    return sum(len(support) for support, _ in pairs)

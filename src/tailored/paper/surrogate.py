@@ -1,9 +1,13 @@
 """The paper's convex surrogate (Eqs. 19 to 23), which Algorithm 1 minimises.
 
-    L(θ) = min_w 1/n Σ ℓ(<x_i, w>, y_i) + ½ wᵀθ†w  +  2L²/n² Tr(θ XᵀX)         (Eq. 22)
+The risk of a task is at most the expectation of the regularised empirical risk at its minimiser plus a trace
+(Eqs. 19 to 21), so Algorithm 1 minimises the expectation over tasks of
 
-With u = Xᵀα / n for the dual solution α, its gradient in θ is ``−½ u uᵀ + (2L²/n²) XᵀX`` (Eq. 108).
-Eq. 23 also writes u as −θ†w, which is zero outside Ran(θ); with it, θ = 0 would never change.
+    L(θ) = min_w 1/n Σ ℓ(<x_i, w>, y_i) + ½ wᵀθ†w  +  2L²/n Tr(θ XᵀX/n) ,   θ = τ_{H,C}(s)      (Eq. 22).
+
+It is convex in (H, C) (Prop. 4), and its gradients are G in C and ``(I ⊗ φ) G (I ⊗ φᵀ)`` in H (Eq. 23).  With
+``u = Xᵀα / n`` for the dual solution α, ``G = −½ u uᵀ + (2L²/n²) XᵀX`` (Eq. 108).  The display after Eq. 23 also
+writes u as −θ†w, which is zero outside Ran(θ); with it, θ = 0 would never change.
 """
 
 from __future__ import annotations
@@ -13,9 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..losses import Loss
 from ..tasks.rows import Array, Rows, segment_sums
-from . import within_task as solving
+from .within_task import WithinTask
 
 
 class SurrogateGradient(NamedTuple):
@@ -33,26 +36,19 @@ class SurrogateGradient(NamedTuple):
 
 @dataclass(frozen=True)
 class Surrogate:
-    """The surrogate with a loss, its Lipschitz constant L, and a within-task algorithm."""
+    """The surrogate of a within-task algorithm, with L."""
 
-    loss: Loss
+    algorithm: WithinTask
     lipschitz: float
-    inner: str = "exact"
-    tol: float = 1e-8
-    max_iter: int = 1000
 
     def __call__(self, rows: Rows, thetas: Array) -> SurrogateGradient:
         """Return values and gradients at representations ``thetas`` (T, d, d)."""
-        X, _, offsets = rows
-        solution = solving.solve_many(
-            *rows, thetas, self.loss, inner=self.inner, tol=self.tol, max_iter=self.max_iter
-        )
-        sizes = np.diff(offsets)
+        solution, sizes = self.algorithm.solve(rows, thetas), rows.sizes
         n = np.maximum(sizes, 1)
-        u = segment_sums(X * solution.alpha[:, None], offsets) / n[:, None]
+        u = segment_sums(rows.X * solution.alpha[:, None], rows.offsets) / n[:, None]
         gram = np.where(sizes > 0, 2.0 * self.lipschitz**2 / n**2, 0.0)
         energy = np.empty(len(n))
-        for t in range(len(n)):
-            task = X[offsets[t] : offsets[t + 1]]
-            energy[t] = np.einsum("ij,ij->", task @ thetas[t], task)
+        for t, theta in enumerate(thetas):
+            X = rows.X[rows.offsets[t] : rows.offsets[t + 1]]
+            energy[t] = np.einsum("ij,ij->", X @ theta, X)
         return SurrogateGradient(solution.value + gram * energy, u, gram)

@@ -1,4 +1,4 @@
-"""The paper's oracle and bounds as functions of an environment (Thms. 1 and 5), and the surrogate.
+"""The paper's oracle and bounds as functions of an environment (Sec. 3 and Thms. 1 and 5), and the surrogate.
 
 - Prop. 2, the oracle:  τ_ρ(s) = √n/(2L) C(s)^{†/2} (C(s)^½ W(s) C(s)^½)^½ C(s)^{†/2}
 - Thm. 1, any τ:        E(τ) − E* ≤ E_s ½ Tr(τ(s)†W(s)) + 2L²/n E_s Tr(τ(s)C(s))
@@ -14,7 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_X_y
 
 from .._utils.algebra import ridge
 from .._utils.validation import (
@@ -27,7 +28,9 @@ from .._utils.validation import (
 from ..losses import Loss, get_loss
 from ..tasks.rows import Array, Rows, dense
 from ..tasks.task_set import TaskSet
+from .algorithm_1 import step_of_theorem_5
 from .surrogate import Surrogate
+from .within_task import WithinTask
 
 __all__ = [
     "Bound",
@@ -116,22 +119,17 @@ def check_range(inner: Array, outer: Array, names: tuple[str, str], assumption: 
 
 def check_stack(name: str, matrices: ArrayLike, d: int | None = None) -> Array:
     """Return a positive semidefinite matrix (d, d), or one per value of the side information, as a stack (m, d, d)."""
-    array = np.asarray(matrices, dtype=np.float64)
-    if array.ndim not in (2, 3):
-        raise ValueError(
-            f"{name} must be a (d, d) matrix or a stack (m, d, d); got shape {array.shape}."
-        )
-    if array.ndim == 2:
-        array = array[None]
+    array = np.array(matrices, dtype=np.float64, ndmin=3)
+    if array.ndim != 3:
+        shape = np.shape(matrices)
+        raise ValueError(f"{name} must be a (d, d) matrix or a stack (m, d, d); got shape {shape}.")
     return np.array([check_psd(matrix, name, d) for matrix in array])
 
 
 def check_probabilities(probabilities: ArrayLike | None, m: int) -> Array:
     """Return the probabilities of m values of the side information, uniform by default."""
-    if probabilities is None:
-        return np.full(m, 1.0 / m)
-    p = np.asarray(probabilities, dtype=np.float64)
-    if p.shape != (m,) or not np.isfinite(p).all() or (p < 0).any() or abs(p.sum() - 1.0) > 1e-8:
+    p = np.full(m, 1.0 / m) if probabilities is None else np.asarray(probabilities, dtype=float)
+    if p.shape != (m,) or not (p >= 0.0).all() or abs(p.sum() - 1.0) > 1e-8:
         raise ValueError(
             f"probabilities must be {m} non-negative numbers with sum 1, one per value of the side "
             f"information; got {probabilities!r}."
@@ -164,8 +162,6 @@ class Quantities:
         Bounds on the norms of inputs and of side-information features, ``‖x‖ <= R`` and ``‖Φ(s)‖ <= K``.
     initial : array (d, d), optional
         C₀, the initial value in Alg. meta_alg (with H₀ = 0); the identity by default.
-    estimated : dict
-        The quantities that were estimated from data, and how.  If there are any, the bounds are estimates, too.
     """
 
     W: Array
@@ -177,27 +173,20 @@ class Quantities:
     R: float = 1.0
     K: float = 0.0
     initial: Array | None = None
-    estimated: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("n", "L", "T", "R"):
             check_positive(name, getattr(self, name))
         check_nonnegative("K", self.K)
-        W = check_stack("W", self.W)
-        C = check_stack("C", self.C, W.shape[-1])
+        W, C = check_stack("W", self.W), check_stack("C", self.C)
         m, d = max(len(W), len(C)), W.shape[-1]
-        if {len(W), len(C)} - {1, m}:
-            raise ValueError(
-                f"W and C must be stacks of the same length, or one of them a single matrix; got {len(W)} and {len(C)} matrices."
-            )
-        checked = {
-            "W": np.broadcast_to(W, (m, d, d)),
-            "C": np.broadcast_to(C, (m, d, d)),
-            "probabilities": check_probabilities(self.probabilities, m),
-            "initial": np.eye(d) if self.initial is None else check_psd(self.initial, "initial", d),
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        if C.shape[1:] != (d, d) or {len(W), len(C)} - {1, m}:
+            shapes = f"got shapes {W.shape} and {C.shape}"
+            raise ValueError(f"W and C must be matrices, or stacks of the same length; {shapes}.")
+        initial = np.eye(d) if self.initial is None else check_psd(self.initial, "initial", d)
+        probabilities = check_probabilities(self.probabilities, m)
+        W, C = np.broadcast_to(W, (m, d, d)), np.broadcast_to(C, (m, d, d))
+        vars(self).update(W=W, C=C, initial=initial, probabilities=probabilities)
 
     @property
     def factor(self) -> float:
@@ -236,9 +225,8 @@ class Quantities:
 
     def unconditional(self) -> Quantities:
         """Return the same environment without side information."""
-        estimated = {name: how for name, how in self.estimated.items() if name != "probabilities"}
         W, C = self.mean(self.W), self.mean(self.C)
-        return replace(self, W=W, C=C, probabilities=None, K=0.0, estimated=estimated)
+        return replace(self, W=W, C=C, probabilities=None, K=0.0)
 
 
 def estimate_quantities(
@@ -248,7 +236,9 @@ def estimate_quantities(
     contexts: ArrayLike | None = None,
     loss: str | Loss = "absolute",
 ) -> Quantities:
-    """Estimate the quantities of the bounds from tasks.
+    """Estimate the quantities of the bounds from tasks; bounds of estimated quantities are estimates, too.
+
+    W and C are means over tasks, and R is the largest norm of a row, which is at most the true bound.
 
     Parameters
     ----------
@@ -268,56 +258,34 @@ def estimate_quantities(
     filled = np.flatnonzero(tasks.sizes)
     if len(filled) == 0:
         raise ValueError("tasks: no task has rows; pass at least one task with rows.")
-    rows = [dense(tasks[int(t)].X) for t in filled]
-    how = {
-        "W": f"mean of w wᵀ over {len(filled)} {'ridge-estimated' if weights is None else 'known'} weights",
-        "C": f"mean over {len(filled)} tasks of the mean of x xᵀ over their rows",
-        "R": "largest ‖x‖ seen: at most the true bound",
-    }
-    used = _ridge_weights(tasks) if weights is None else np.asarray(weights, dtype=float)
-    check_shape("weights", used, len(tasks), tasks.n_features)
-    check_finite(used, "weights")
-    contexts = np.zeros(len(tasks)) if contexts is None else np.asarray(contexts)
-    check_shape("contexts", contexts, len(tasks))
-    values, groups, counts = np.unique(contexts[filled], return_inverse=True, return_counts=True)
-    moments = [_second_moments(rows, used[filled], groups == j) for j in range(len(values))]
-    W, C = map(np.array, zip(*moments, strict=True))
-    if len(values) > 1:
-        how["probabilities"] = f"shares of the {len(values)} contexts"
+    rows = [(dense(task.X), task.y) for task in tasks[filled]]
+    if weights is None:
+        penalties = [RIDGE * max(float((X * X).sum()) / X.shape[1], 1e-12) for X, _ in rows]
+        w = np.array([ridge(X, y, a) for (X, y), a in zip(rows, penalties, strict=True)])
+    else:
+        w = np.asarray(weights, dtype=float)
+        check_shape("weights", w, len(tasks), tasks.n_features)
+        check_finite(w, "weights")
+        w = w[filled]
+    values = np.zeros(len(tasks)) if contexts is None else np.asarray(contexts)
+    check_shape("contexts", values, len(tasks))
+    _, groups, counts = np.unique(values[filled], return_inverse=True, return_counts=True)
+    grams, W, C = np.array([X.T @ X / len(X) for X, _ in rows]), [], []
+    for j in range(len(counts)):
+        C.append(grams[groups == j].mean(axis=0))
+        # Lemma ortoghonal_w_task: components outside the range of the inputs do not change predictions.
+        projected = w[groups == j] @ power(C[-1], 0.0)
+        W.append(projected.T @ projected / counts[j])
     L = get_loss(loss).lipschitz
-    if not np.isfinite(L):
-        how["L"] = "root mean square of the targets: the loss is not Lipschitz"
-        L = float(np.sqrt(np.mean(tasks.y**2)))
     return Quantities(
-        W,
-        C,
+        np.array(W),
+        np.array(C),
         probabilities=counts / len(filled),
         n=float(np.mean(tasks.sizes[filled])),
         T=len(filled),
-        L=L,
-        R=max(float(np.linalg.norm(X, axis=1).max()) for X in rows),
-        K=1.0 if len(values) > 1 else 0.0,
-        estimated=how,
-    )
-
-
-def _second_moments(
-    rows: list[Array], weights: Array, among: NDArray[np.bool_]
-) -> tuple[Array, Array]:
-    """Return the means over the tasks in the mask of w wᵀ, and of the mean of x xᵀ over the task's rows, (d, d)."""
-    C = np.mean(
-        [X.T @ X / len(X) for X, is_used in zip(rows, among, strict=True) if is_used], axis=0
-    )
-    # Lemma ortoghonal_w_task: components outside the range of the inputs do not change predictions.
-    w = weights[among] @ power(C, 0.0)
-    return w.T @ w / len(w), C
-
-
-def _ridge_weights(tasks: TaskSet) -> Array:
-    """Return least-squares weights of each task with a small ridge penalty, (T, d)."""
-    rows = [(dense(task.X), task.y) for task in tasks]
-    return np.array(
-        [ridge(X, y, RIDGE * max(float((X * X).sum()) / X.shape[1], 1e-12)) for X, y in rows]
+        L=L if np.isfinite(L) else float(np.sqrt(np.mean(tasks.y**2))),
+        R=max(float(np.linalg.norm(X, axis=1).max()) for X, _ in rows),
+        K=1.0 if len(counts) > 1 else 0.0,
     )
 
 
@@ -347,7 +315,7 @@ def fixed_function(quantities: Quantities, tau: ArrayLike | None = None) -> Boun
     tau = np.broadcast_to(tau, W.shape)
     for theta, one_W in zip(tau, W, strict=True):
         check_range(one_W, theta, ("W", "tau"), "Thm. bound_fixed_feature")
-    inverses = np.array([power(theta, -1.0) for theta in tau])
+    inverses = [power(theta, -1.0) for theta in tau]
     approximation, generalization = (
         float(quantities.mean(np.einsum("mij,mji->m", A, B))) for A, B in ((inverses, W), (tau, C))
     )
@@ -380,9 +348,9 @@ def learned_function(
             "distance: pass ‖(H - H₀, C - C₀)‖_F of tau; the default is that of the oracle"
         )
     distance = check_positive("distance", quantities.distance if distance is None else distance)
-    fixed, root_T = fixed_function(quantities, tau), np.sqrt(quantities.T)
-    rate = float(quantities.gradient_norm * distance / root_T)
-    step = float(distance / (quantities.gradient_norm * root_T))
+    fixed = fixed_function(quantities, tau)
+    rate = float(quantities.gradient_norm * distance / np.sqrt(quantities.T))
+    step = step_of_theorem_5(distance, quantities.gradient_norm, quantities.T)
     return Bound(fixed.value + rate, {**fixed.terms, "estimation": rate}, step)
 
 
@@ -413,18 +381,11 @@ def surrogate(
         L; by default the Lipschitz constant of the loss.  It is required for a loss without one, such as
         the squared loss.
     """
-    X, y, loss = dense(X), np.array(y, dtype=float), get_loss(loss)
-    if X.ndim != 2 or y.shape != X.shape[:1] or not len(y):
-        shapes = f"got shapes {X.shape} and {y.shape}"
-        raise ValueError(f"X, y: expected arrays (n, d) and (n,) with n >= 1, {shapes}")
-    if not (np.isfinite(X).all() and np.isfinite(y).all()):
-        raise ValueError("X, y: contain NaN or infinity; drop these rows")
-    loss.check_targets(y)
-    theta = check_psd(theta, d=X.shape[1])
-    L = loss.lipschitz if lipschitz is None else check_positive("lipschitz", lipschitz)
-    if not np.isfinite(L):
-        raise ValueError(
-            f"lipschitz: the {loss.name} loss has no Lipschitz constant; pass a number"
-        )
-    found = Surrogate(loss, float(L), tol=1e-12)(Rows(X, y, np.array([0, len(y)])), theta[None])
-    return float(found.value[0]), found.theta(0, X)
+    loss = get_loss(loss)
+    L = check_positive("lipschitz", loss.lipschitz if lipschitz is None else lipschitz)
+    rows, targets = check_X_y(X, y, dtype=np.float64, y_numeric=True)
+    loss.check_targets(targets)
+    theta = check_psd(theta, d=rows.shape[1])
+    task = Rows(rows, np.asarray(targets, dtype=float), np.array([0, len(rows)]))
+    found = Surrogate(WithinTask(loss, tol=1e-12), L)(task, theta[None])
+    return float(found.value[0]), found.theta(0, rows)

@@ -20,7 +20,7 @@ from .._utils.validation import warn
 from ..gaussian.kernels import ROWS, keep_separate
 from ..gaussian.mixture import Mixture
 from ..gaussian.responses import Gaussian, Likelihood, Predictors, Response
-from ..losses import Squared
+from ..losses import Loss, Squared
 from ..tasks.episodes import LEAST_QUERY, SupportSampling
 from ..tasks.rows import (
     Array,
@@ -128,8 +128,6 @@ class Prior(Record, ABC):
 
     #: Maximum number of floats in the (d, d) matrices of a block.
     block_floats: ClassVar[int] = 1 << 17
-    #: False if the posterior of a block is itself computed in parallel.
-    parallel_blocks: ClassVar[bool] = True
 
     def __repr__(self) -> str:
         components = f", components={self.mixture.n_components}" if self.mixture is not None else ""
@@ -205,9 +203,9 @@ class Prior(Record, ABC):
         )
 
     @property
-    def task_settings(self) -> dict[str, Any]:
-        """Arguments of `TaskRegressor` that determine how a task is fitted."""
-        return {"loss": self.response if isinstance(self.response, Likelihood) else Squared()}
+    def loss(self) -> Loss:
+        """The loss of a task, which determines the allowed targets."""
+        return self.response if isinstance(self.response, Likelihood) else Squared()
 
     @property
     def mixture(self) -> Mixture | None:
@@ -374,7 +372,7 @@ def each_block(
     """
     size = max(1, prior.block_floats // prior.n_weights**2)
     blocks = list(pairwise([*range(0, max(n_tasks, 1), size), n_tasks]))
-    n_threads = min(effective_n_jobs(n_jobs), len(blocks)) if prior.parallel_blocks else 1
+    n_threads = min(effective_n_jobs(n_jobs), len(blocks))
     with single_threaded_blas():
         if n_threads == 1:
             return [work(*block) for block in blocks]

@@ -1,11 +1,11 @@
-"""Models of new tasks: `TaskRegressor`, a scikit-learn regressor for one task, and the coefficients
-of many tasks.
+"""What adapting returns: `AdaptedTask`, a scikit-learn regressor for one task, and the coefficients of
+many tasks.
 """
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, Self
 
@@ -14,29 +14,15 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._utils.frames import RowsLike, ValuesLike, is_frame
-from .._utils.records import Stored, restored_on_failure
+from .._utils.records import Stored
 from .._utils.threads import single_threaded_blas, single_threaded_products
-from .._utils.validation import (
-    check_choice,
-    check_finite,
-    check_fraction,
-    check_psd,
-    check_target,
-    numbers_of,
-    refuse_masked,
-    targets_in_objects,
-)
+from .._utils.validation import check_finite, check_fraction, check_target
 from ..files import save
-from ..losses import Loss, get_loss
-from ..paper import within_task as solving
-from ..paper.prior import RepresentationPrior
-from ..paper.representation import Conditioning
 from ..priors.base import Posterior, Predicted, Prior, QueryRows, needs_covariances, predict
 from ..tasks.encoding import Encoding, missing_exposure
-from ..tasks.rows import Array, Scaling, dense, dense_rows
+from ..tasks.rows import Array, dense
 from ..tasks.task_set import TaskSet
 from .reading import read_rows
 
@@ -53,28 +39,8 @@ def check_calibration(prior: Prior, method: str) -> None:
         raise ValueError(f"{method}: the learner has no calibration; {advice}")
 
 
-@dataclass(eq=False, repr=False)
-class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
-    """Linear model of one task under a given representation.
-
-    Minimises ``1/n Σ ℓ(<x_i, w>, y_i) + ½ (w − b)ᵀ θ† (w − b)`` over w in b + Ran(θ) (the paper's
-    Eq. RERM_feature, with a prior mean b).  `adapt` of a meta-learner returns a fitted model.
-
-    Parameters
-    ----------
-    representation : array (d, d), optional
-        θ, positive semidefinite; the identity by default.
-    bias : array (d,), optional
-        The prior mean b; zero by default.
-    loss : str or Loss, default="absolute"
-    inner : {"exact", "online"}, default="exact"
-        Exact minimisation with a duality-gap certificate, or the paper's one-pass variant.
-    fit_intercept : bool, default=False
-        Append a constant column, which is the last feature in ``representation`` and ``bias``.
-    tol : float, default=1e-8
-        The exact solver stops when ``dual_gap_ <= tol * P(0)``, where P(0) is the objective at w =
-        b.
-    max_iter : int, default=1000
+class AdaptedTask(Stored, RegressorMixin, BaseEstimator):
+    """Linear model of one task under a learned prior; `adapt` of a meta-learner returns it, fitted.
 
     Attributes
     ----------
@@ -83,7 +49,7 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
         Coefficients and intercept.  Predictions may also contain curves, products of columns and
         effects of categories, which all tasks share.
     representation_, bias_ : arrays (d, d), (d,), or (d + 1, d + 1), (d + 1,) with an intercept
-        θ and b, computed on access.
+        The representation θ of the task and the prior mean of its weights, computed on access.
     dual_gap_ : float
         Upper bound on the distance of the model's objective from its minimum, computed on access.
         Models of empirical Bayes learners have 0, because their coefficients have a closed form, or
@@ -91,49 +57,23 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
     n_iter_ : int
     """
 
-    representation: Any = None
-    bias: Any = None
-    _: KW_ONLY
-    loss: str | Loss = "absolute"
-    inner: str = "exact"
-    fit_intercept: bool = False
-    tol: float = 1e-8
-    max_iter: int = 1000
-
-    coef_: Array = field(init=False)
-    intercept_: float = field(init=False)
-    n_features_in_: int = field(init=False)
-    feature_names_in_: NDArray[Any] = field(init=False)
-    _prior: Prior = field(init=False)
-    _posterior: Posterior = field(init=False)
-    _support: TaskSet | None = field(init=False, default=None)  # rows of `adapt`; None after `fit`
-    _encoding: Encoding | None = field(init=False, default=None)  # how to read tables of rows
-    _certificate: tuple[float, int] | None = field(
-        init=False, default=None
-    )  # dual gap and iterations
+    coef_: Array
+    intercept_: float
+    n_features_in_: int
+    feature_names_in_: NDArray[Any]
+    _prior: Prior
+    _posterior: Posterior
+    _support: TaskSet
+    _encoding: Encoding | None  # how to read tables of rows
+    _certificate: tuple[float, int] | None  # dual gap and iterations
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        # With the default θ = I, the model is strongly regularised.
-        tags.regressor_tags.poor_score = True
         return tags
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the arguments.
-
-        Those of an adapted model include θ and b, unless θ is too large, so that a clone has the
-        same prior.
-        """
-        params: dict[str, Any] = super().get_params(deep)
-        # For a `FactorPrior`, with hundreds or thousands of columns, θ may be too large to be
-        # formed.
-        if self._support is not None and self._prior.covariance_shape[0] == self._prior.n_weights:
-            params.update(representation=self.representation_, bias=self.bias_)
-        return params
-
     @classmethod
-    def adapted(
+    def of(
         cls,
         prior: Prior,
         task: TaskSet,
@@ -144,7 +84,7 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
 
         ``encoding`` determines how tables of rows are read.
         """
-        model = cls(**prior.task_settings, fit_intercept=prior.fit_intercept)
+        model = cls()
         with single_threaded_products(*task.X.shape):
             if (
                 not isinstance(task.X, np.ndarray)
@@ -161,8 +101,11 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
 
     def _adapt(self, prior: Prior, support: TaskSet) -> None:
         posterior = prior.posterior(support, covariances=needs_covariances(prior, None))
-        self._prior, self._support, self._certificate = prior, support, None
-        self._store(posterior)
+        self._prior, self._support, self._posterior = prior, support, posterior
+        self._certificate, weights = None, posterior.weights[0]
+        self.n_features_in_ = len(weights) - prior.fit_intercept
+        self.coef_ = weights[: self.n_features_in_]
+        self.intercept_ = float(weights[-1]) if prior.fit_intercept else 0.0
 
     def update(self, X: RowsLike, y: ValuesLike, *, exposure: ValuesLike = None) -> Self:
         """Add further rows of the task to an adapted model.
@@ -177,12 +120,6 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
         exposure : array (n,), optional
             Exposures of these rows, if the targets are counts; required as in `adapt`.
         """
-        check_is_fitted(self, "coef_")
-        if self._support is None:
-            advice = "call fit with all rows, or update a model of a meta-learner's adapt"
-            raise ValueError(
-                f"update: this model was fitted by fit, which does not keep rows; {advice}"
-            )
         if self._encoding is not None and is_frame(X):
             roles = {"sample_weight": None, "frequency_weight": None}
             weights = self._encoding.read_columns(X, None, **roles)[1]
@@ -198,7 +135,7 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
         if not len(y):
             return self
         self._prior.scaling.check(X, y)
-        get_loss(self.loss).check_targets(y)
+        self._prior.loss.check_targets(y)
         rows = sparse.csr_array(X, copy=True) if self._support.is_sparse else dense(X).copy()
         values = {"sample_weight": None, "frequency_weight": None, "exposure": exposure}
         more = self._support.replace(X=rows, y=y.copy(), offsets=np.array([0, len(y)]), **values)
@@ -207,69 +144,19 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
         return self
 
     def fit(self, X: RowsLike, y: ValuesLike) -> Self:
-        """Fit the model to the rows ``X`` (n, d), ``y`` (n,); a call that fails does not change the
-        model.
-        """
-        with restored_on_failure(self):
-            return self._fit(X, y)
-
-    def _fit(self, X: RowsLike, y: ValuesLike) -> Self:
-        refuse_masked("X", X)
-        refuse_masked("y", y)
-        with numbers_of("X, y"):
-            options: dict[str, Any] = {
-                "accept_sparse": "csr",
-                "dtype": np.float64,
-                "y_numeric": True,
-            }
-            X, y = validate_data(self, X, targets_in_objects(y), **options)
-        Scaling.raw(X.shape[1]).check(X, y, getattr(self, "feature_names_in_", None))
-        loss = get_loss(self.loss)
-        loss.check_targets(y)
-        check_choice("inner", self.inner, solving.WITHIN)
-        rows = np.ascontiguousarray(dense_rows(X, self.fit_intercept))
-        d = rows.shape[1]
-        theta = np.eye(d)
-        if self.representation is not None:
-            theta = check_psd(self.representation, "representation", d)
-        bias = np.zeros(d) if self.bias is None else np.array(self.bias, dtype=float)
-        if bias.shape != (d,) or not np.isfinite(bias).all():
-            raise ValueError(
-                f"bias: expected {d} finite numbers, got an array of shape {bias.shape}"
-            )
-        settings: dict[str, Any] = {"inner": self.inner, "tol": self.tol, "max_iter": self.max_iter}
-        with single_threaded_blas():
-            y = np.ascontiguousarray(y)
-            solution = solving.solve(rows, y, theta, loss, offset=rows @ bias, **settings)
-        self._prior = RepresentationPrior(
-            scaling=Scaling.raw(X.shape[1], self.fit_intercept),
-            conditioning=Conditioning.constant(theta),
-            bias=bias,
-        )
-        self._support = self._encoding = None
-        self._certificate = float(solution.gap), int(solution.n_iter)
-        weights, n_rows = (solution.coef + bias)[None], np.array([len(y)])
-        nothing = np.zeros(0), np.zeros((0, 0, 0)), np.zeros((1, 0))
-        self._store(Posterior(weights, n_rows, *nothing))
-        return self
-
-    def _store(self, posterior: Posterior) -> None:
-        self._posterior, weights = posterior, posterior.weights[0]
-        has_intercept = bool(self.fit_intercept)
-        self.n_features_in_ = len(weights) - has_intercept
-        self.coef_ = weights[: self.n_features_in_]
-        self.intercept_ = float(weights[-1]) if has_intercept else 0.0
+        """Raise TypeError; tools of scikit-learn require that this method exists."""
+        raise TypeError("fit: this model was adapted by a learner. Use update to add rows.")
 
     @property
     def representation_(self) -> Array:
         """θ, in the user's units."""
-        theta = self._prior.representation(self._evaluated_at(), raw=True)[0]
+        theta = self._prior.representation(self._support, raw=True)[0]
         return np.asarray(theta * self._prior.size_factors(self._posterior.n_rows)[0])
 
     @property
     def bias_(self) -> Array:
         """The prior mean b, in the user's units."""
-        return self._prior.scaling.raw_weights(np.array(self._prior.mean(self._evaluated_at())[0]))
+        return self._prior.scaling.raw_weights(np.array(self._prior.mean(self._support)[0]))
 
     @property
     def dual_gap_(self) -> float:
@@ -282,33 +169,19 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
         return self._certified()[1]
 
     def _certified(self) -> tuple[float, int]:
-        check_is_fitted(self, "coef_")
         if self._certificate is None:
-            assert self._support is not None
             with single_threaded_blas():
                 self._certificate = self._prior.certificate(self._support)
         return self._certificate
-
-    def _evaluated_at(self) -> TaskSet:
-        """Return the task at which τ(s) and b(s) are evaluated; after `fit` both are constant, so
-        the task has no rows.
-        """
-        check_is_fitted(self, "coef_")
-        if self._support is not None:
-            return self._support
-        return TaskSet(np.zeros((1, self.n_features_in_)), [0.0]).without_rows()
 
     def _inputs(self, X: RowsLike, *row_values: ValuesLike) -> QueryRows:
         """Return validated rows, with their exposures and weights; columns of tables are found by
         name.
         """
-        if not hasattr(self, "coef_"):  # scikit-learn's check takes as long as a prediction
-            check_is_fitted(self, "coef_")
         # Rows of a `TaskSet` have no names, so no warning is needed if the learner was fitted to a
         # table.
-        adapted = self._support is not None
         options = self._prior, self._encoding, X, *row_values
-        rows, exposure, weight = read_rows(self, *options, may_lack_names=adapted)
+        rows, exposure, weight = read_rows(self, *options, may_lack_names=True)
         return QueryRows(rows, np.zeros(rows.shape[0], dtype=np.intp), exposure, weight)
 
     def predict(
@@ -382,7 +255,6 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
     def _predicted(self, rows: QueryRows, coverage: float | None) -> Predicted:
         self._prior.warn_far_rows(rows.X, getattr(self, "feature_names_in_", None))
         if needs_covariances(self._prior, coverage) and not self._posterior.has_covariances:
-            assert self._support is not None
             with warnings.catch_warnings():
                 # The warning was already given when the same problem was solved before.
                 warnings.simplefilter("ignore", ConvergenceWarning)
@@ -396,7 +268,6 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
         The file contains all that `predict`, `score`, `predict_interval` and `update` need.  For an
         adapted model, these are the learner's prior and the task's rows.
         """
-        check_is_fitted(self, "coef_")
         save(path, self)
 
 
