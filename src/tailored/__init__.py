@@ -49,7 +49,14 @@ _SUBMODULES = ["datasets", "evaluation", "exceptions", "losses", "paper"]
 #: Modules that define the names above.  The module of `load` comes after the learners, because the
 #: classes of stored objects must be imported first.
 _MODULES = ["tasks.task_set", "scale.scan", "learners.adapted_task", "learners.classifier"]
-_MODULES += ["paper.learners", "paper.task_regressor", "files", "evaluation", "show.displays", "show.report"]
+_MODULES += [
+    "paper.learners",
+    "paper.task_regressor",
+    "files",
+    "evaluation",
+    "show.displays",
+    "show.report",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -49,8 +49,7 @@ def test_covariance_of_side_effects_with_their_prior(intercept_only):
     model, L = replace(MODEL, side=np.zeros((2, 2))), np.array([[0.8, 0.0], [0.3, 0.5]])
     L = L[:, :1] * [[0.0], [1.0]] if intercept_only else L
     terms = [
-        Term(Effect(j, False, intercept_only, 0.2), np.array([j]), L, 0.5 * np.eye(1))
-        for j in range(2)
+        Term(Effect(j, False, intercept_only, 0.2), L, 0.5 * np.eye(2)[:, [j]]) for j in range(2)
     ]
     found = mean_covariance(
         model, statistics, learn_mean=True, side=SideFit(model.side, model, terms)

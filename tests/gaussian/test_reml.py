@@ -118,7 +118,7 @@ def test_gradient_is_the_derivative_of_the_criterion(with_side, restricted):
     side = np.random.default_rng(0).normal(size=(12, 2))
     tasks = TaskSet(X, y, groups)
     statistics = statistics_of(tasks, Scaling.of(tasks, fit_intercept=True, centre=True), side)
-    terms = [Term(Effect(0), np.arange(2), np.eye(3)[:, :2], np.eye(2))] if with_side else []
+    terms = [Term(Effect(0), np.eye(3)[:, :2], np.eye(2))] if with_side else []
     criterion = Criterion(statistics, np.eye(3)[:, [0, 2]], terms, restricted)
     W, direction, h = np.array([[0.4, 0.1], [0.1, 0.8]]), np.array([[1.0, 0.3], [0.3, -0.5]]), 1e-6
     gradient, along_noise = criterion(W, 0.6)[1:3]
@@ -145,7 +145,7 @@ def test_effects_of_side_information_are_integrated_out():
     y += 2.0 * side[groups, 0]
     tasks = TaskSet(np.empty((24, 0)), y, groups)
     statistics = statistics_of(tasks, Scaling.raw(0, True), side)
-    term = Term(Effect(0, relevance=0.7), np.arange(1), np.ones((1, 1)), np.ones((1, 1)))
+    term = Term(Effect(0, relevance=0.7), np.ones((1, 1)), np.ones((1, 1)))
     value = Criterion(statistics, np.ones((1, 1)), [term])(np.array([[0.5]]), 0.9)[0]
     same, v = groups[:, None] == groups, side[groups, 0]
     V = 0.5 * same + 0.9 * np.eye(24) + 0.7 * np.outer(v, v)

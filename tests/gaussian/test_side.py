@@ -138,7 +138,7 @@ def test_the_gain_of_a_group_is_that_of_the_evidence(monkeypatch, intercept_only
     V = V + X @ ones @ ones.T @ X.T * D / (1e-3 * np.trace(information))
 
     def covariance(term, relevance):
-        u = statistics.side[:, term.features] @ term.R
+        u = statistics.side @ term.R
         return relevance * X @ np.kron(u @ u.T, term.L @ term.L.T) @ X.T
 
     u = statistics.side @ both.root

@@ -9,6 +9,7 @@ import pytest
 
 import tailored.learners.base as base_module
 import tailored.learners.empirical_bayes as empirical_bayes_module
+import tailored.paper.learners as paper_learners
 from tailored import (
     ConditionalLearner,
     EmpiricalBayesLearner,
@@ -106,7 +107,7 @@ INJECTED = {
     "first task of the surrogate": (Surrogate, "__call__", 1, False),
     "later task of the surrogate": (Surrogate, "__call__", 7, True),
     "second candidate": (Trajectory, "advance", 2, True),
-    "solver": (ProjectedSGD, "solve", 1, True),
+    "solver": (paper_learners, "select", 1, True),
     "held-out error": (HeldOutTasks, "error", 1, False),
     "later held-out error": (HeldOutTasks, "error", 5, True),
     "learning": (empirical_bayes_module, "learn", 1, True),

@@ -211,7 +211,7 @@ def test_adapting_with_and_without_names(make):
             ValueError, match="X: the frame has no column 'weight'; it has 'dose', 'height'"
         ):
             call()
-    with pytest.raises(ValueError, match="has 1 features, but TaskRegressor is expecting 2"):
+    with pytest.raises(ValueError, match="has 1 features, but AdaptedTask is expecting 2"):
         model.predict(task.X[:, :1])
     with pytest.raises(ValueError, match="NaN"):
         model.predict(np.full((1, 2), np.nan))

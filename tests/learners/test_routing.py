@@ -229,7 +229,7 @@ def test_scorers_by_name_never_give_a_number(scaler):
 
 def test_the_scorer_says_what_it_needs():
     scorer = task_scorer("r2", n_support=2)
-    assert repr(scorer) == "task_scorer('r2', n_support=2)"
+    assert repr(scorer) == "task_scorer(scoring='r2', n_support=2, random_state=0)"
     learner = IndependentLearner(loss="squared").fit(X, Y, groups=GROUPS)
     with pytest.raises(ValueError, match="enable_metadata_routing"):
         scorer(learner, X, Y)

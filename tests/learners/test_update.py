@@ -1,4 +1,4 @@
-"""`TaskRegressor.update`: further rows of an adapted task."""
+"""`AdaptedTask.update`: further rows of an adapted task."""
 
 import pickle
 
@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
-from sklearn.exceptions import NotFittedError
 
-from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskRegressor, TaskSet
+from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet
 from tailored.losses import Pinball
 
 D, Q = 3, 2
@@ -54,8 +53,7 @@ def same(model, other, x, *, intervals=True):
     np.testing.assert_allclose(
         model.representation_, other.representation_, rtol=1e-9, atol=1e-10 * largest
     )
-    if other.bias is not None:
-        np.testing.assert_allclose(model.bias_, other.bias_, rtol=1e-9, atol=1e-10 * scale)
+    np.testing.assert_allclose(model.bias_, other.bias_, rtol=1e-9, atol=1e-10 * scale)
     np.testing.assert_allclose(model.predict(x), other.predict(x), rtol=0, atol=1e-10 * scale)
     if intervals:
         np.testing.assert_allclose(
@@ -145,14 +143,3 @@ def test_bad_rows_leave_the_model_as_it_was(name, learners):
     assert pickle.dumps(model) == before
     model.update(X[:0], y[:0])  # no rows change nothing
     same(model.update(X[5:9], y[5:9]), learners["plain"].adapt(X[:9], y[:9]), X[9:])
-
-
-def test_models_without_a_learner_say_what_to_do():
-    X, y, _, _ = environment(1, 12)
-    with pytest.raises(NotFittedError):
-        TaskRegressor().update(X, y)
-    model = TaskRegressor(loss="squared").fit(X, y)
-    with pytest.raises(
-        ValueError, match=r"update: this model was fitted by fit.*call fit with all"
-    ):
-        model.update(X, y)

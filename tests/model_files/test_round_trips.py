@@ -24,7 +24,6 @@ from tailored import (
     ConditionalLearner,
     EmpiricalBayesLearner,
     IndependentLearner,
-    TaskRegressor,
     TaskSet,
     load,
 )
@@ -125,8 +124,6 @@ def test_an_adapted_model_contains_the_rows_of_its_own_task(tmp_path):
     np.testing.assert_array_equal(
         again.update(X[:2], y[:2]).coef_, model.update(X[:2], y[:2]).coef_
     )
-    TaskRegressor(loss="squared").fit(X, y).save(tmp_path / "fitted")
-    assert rows_in(tmp_path / "fitted", TaskSet(X, y)) == 0
 
 
 def labelled(names):

@@ -11,6 +11,7 @@ from tailored.losses import Squared
 from tailored.paper import ProjectedSGD
 from tailored.paper.prior import RepresentationPrior
 from tailored.paper.representation import Conditioning
+from tailored.paper.within_task import WithinTask
 from tailored.priors.intervals import Calibration, Errors, calibration_of
 from tailored.tasks.rows import Scaling
 
@@ -27,7 +28,7 @@ def test_variances_are_those_of_a_gaussian_posterior(n):
         prior = RepresentationPrior(
             scaling=Scaling.raw(d),
             conditioning=Conditioning.constant(max(n, 1) * W / noise),
-            loss=Squared(),
+            algorithm=WithinTask(Squared()),
         )
         posterior = prior.posterior(TaskSet.from_tasks([(X, rng.normal(size=n))]))
         found = prior.variances(posterior, x, np.zeros(6, dtype=np.intp))

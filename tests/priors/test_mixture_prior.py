@@ -6,12 +6,12 @@ from functools import cache
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from tailored.learners.task_regressor import TaskRegressor
 
 from tailored import TaskSet
 from tailored.gaussian.em import fit_mixed_model, fit_mixture
 from tailored.gaussian.mixture import log_gates
 from tailored.gaussian.rows import statistics_of
+from tailored.learners.adapted_task import AdaptedTask
 from tailored.priors.base import adapt_tasks, predict_blocks
 from tailored.priors.intervals import Calibration
 from tailored.priors.mixture import MixturePrior
@@ -113,7 +113,7 @@ def test_posterior_is_that_of_gaussian_algebra(n_components, moved, side, fit_in
         np.testing.assert_allclose(means[t], b, rtol=1e-7, atol=1e-8 * max(np.abs(tau).max(), 1.0))
         X, y = prior.scaling.dense(tasks[t].X), prior.scaling.targets(tasks[t].y)
         assert posterior.squares[t] == pytest.approx(np.sum((y - X @ w) ** 2), rel=1e-6, abs=1e-9)
-        model = TaskRegressor.adapted(prior, tasks[t : t + 1])
+        model = AdaptedTask.of(prior, tasks[t : t + 1])
         weights = np.append(model.coef_, model.intercept_) if fit_intercept else model.coef_
         close(weights, posterior.weights[t])
         theta = max(len(y), 1) * prior.scaling.raw_representation(tau)
@@ -170,7 +170,7 @@ def test_prediction_intervals_of_blocks_are_those_of_single_tasks(monkeypatch):
     assert (found.prediction < found.upper).all()
     for t in range(4):
         rows = slice(query.offsets[t], query.offsets[t + 1])
-        model = TaskRegressor.adapted(prior, support[t : t + 1])
+        model = AdaptedTask.of(prior, support[t : t + 1])
         np.testing.assert_allclose(found.prediction[rows], model.predict(query[t].X), rtol=1e-9)
         ends = model.predict_interval(query[t].X, 0.8)
         np.testing.assert_allclose(found.lower[rows], ends[:, 0], rtol=1e-8)

@@ -28,7 +28,7 @@ def skewed_tasks(seed, n_tasks=60, d=4, n_rows=12, side=False, scale=0.5):
 
 def weights_of(model):
     """As `adapt_many` has them: the intercept, where there is one, comes last."""
-    return np.append(model.coef_, model.intercept_) if model.fit_intercept else model.coef_
+    return np.append(model.coef_, model.intercept_)[: len(model.bias_)]
 
 
 def learned(learner):

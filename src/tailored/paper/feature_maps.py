@@ -64,6 +64,11 @@ class AngleMap(FeatureMap):
         self.scale = None if low is None or high is None else (low, high)
 
     def fit(self, tasks: TaskSet) -> AngleMap:
+        if not len(tasks.y) and self.scale is None:
+            raise ValueError(
+                "feature_map: the tasks have no rows from which to learn the rating scale; give low "
+                "and high"
+            )
         low = float(tasks.y.min()) if self.low is None else self.low
         high = float(tasks.y.max()) if self.high is None else self.high
         if low > high:

@@ -12,7 +12,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .._utils.frames import RowsLike, ValuesLike
 from .._utils.records import Stored, restored_on_failure
 from .._utils.threads import single_threaded_blas
-from .._utils.validation import check_finite, check_psd, check_shape
+from .._utils.validation import (
+    check_finite,
+    check_psd,
+    check_shape,
+    numbers_of,
+    refuse_masked,
+    targets_in_objects,
+)
 from ..losses import Loss, get_loss
 from ..tasks.rows import Array, Rows, Scaling, dense_rows
 from .within_task import WithinTask
@@ -74,7 +81,10 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
         """Fit the model to the rows ``X`` (n, d), ``y`` (n,)."""
         with restored_on_failure(self), single_threaded_blas():
             options: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}
-            X, y = validate_data(self, X, y, y_numeric=True, **options)
+            refuse_masked("X", X)
+            refuse_masked("y", y)
+            with numbers_of("X, y"):
+                X, y = validate_data(self, X, targets_in_objects(y), y_numeric=True, **options)
             y = np.asarray(y, dtype=np.float64)
             Scaling.raw(X.shape[1]).check(X, y, getattr(self, "feature_names_in_", None))
             algorithm = WithinTask(get_loss(self.loss), self.inner, self.tol, self.max_iter)
