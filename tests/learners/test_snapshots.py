@@ -37,7 +37,7 @@ class Empty:
     "learner", SNAPSHOTS, ids=lambda e: f"{type(e).__name__}-{e.get_params().get('solver')}"
 )
 def test_what_a_user_holds_is_a_snapshot(clusters, learner):
-    """Going on makes a new prior; the old one keeps every bit, and that of the paper cannot be written to."""
+    """Going on makes a new prior; the old one keeps every bit."""
     learner = copy.deepcopy(learner)
     more = getattr(learner, "partial_fit", learner.fit)
     more(clusters[:25])
@@ -48,7 +48,6 @@ def test_what_a_user_holds_is_a_snapshot(clusters, learner):
     more(clusters[25:])
     for (part, name), value in arrays_of(prior).items():
         np.testing.assert_array_equal(value, before[part, name])
-        assert part == "model" or not value.flags.writeable
     assert learner.prior_ is not prior
     assert np.abs(learner.representation(clusters) - tau).max() > 1e-9
     with pytest.raises(FrozenInstanceError):

@@ -122,13 +122,14 @@ def test_side_information_shifts_what_varies():
     frame["score"] += 4.0 * (frame["school"] % 2) + 1.0 * (frame["school"] % 2) * frame["ses"]
     tasks = TaskSet.from_frame(frame, task="school", target="score", side_info=side)
     learner = EmpiricalBayesLearner(varying=["ses"]).fit(tasks)
-    assert "that shift coefficients of ses, (intercept): kind." in " ".join(learner.summary().text)
+    text = " ".join(learner.summary(details=True).text)
+    assert "columns that shift coefficients: kind." in text
     one, other = (learner.adapt(side_info={"kind": kind}) for kind in "ab")
     np.testing.assert_allclose(one.coef_[1:], other.coef_[1:], atol=1e-9)
     assert 3.0 < other.intercept_ - one.intercept_ < 6.0
     only = EmpiricalBayesLearner(varying=[]).fit(tasks)
     assert only.side_structure_["effect on"] == "intercept"
-    assert "that shift the intercept: kind." in " ".join(only.summary().text)
+    assert "that shift the intercept: kind." in " ".join(only.summary(details=True).text)
 
 
 def test_few_tasks_and_no_intercept():

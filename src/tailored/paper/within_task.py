@@ -116,8 +116,9 @@ class WithinTask(Record):
             "bring theta and the features to a common scale.",
             "online": "overflowed in its objective: theta is too large for one pass with this loss. Scale it down.",
         }
+        tasks = f"In {len(failed)} of {len(labels)} tasks ({name_some(failed, 5)}) the"
         warn(
-            f"In {len(failed)} of {len(labels)} tasks ({name_some(failed, 5)}) the {self.inner} within-task algorithm "
+            f"{'The' if len(labels) == 1 else tasks} {self.inner} within-task algorithm "
             f"{reason[self.inner]} Largest gap: {found.gap[~found.converged].max():.3g}.",
             ConvergenceWarning,
         )
