@@ -1,10 +1,11 @@
-"""One task and many: `load`, `adapt`, `predict`, `adapt_many` next to batched NumPy ridge solves, `predict_tasks`; one thread.
+"""One task and many: `load`, `adapt`, `predict`, `adapt_many` next to batched NumPy ridge solves,
+`predict_tasks`; one thread.
 
     python benchmarks/adapting.py
     python benchmarks/adapting.py --also PYTHON [SRC]     # another version next to it
 
-Times are CPU time of the thread, the shortest of several calls.  PYTHON is an interpreter and SRC the folder to
-import the package from, where it is not installed there.
+Times are CPU time of the thread, the shortest of several calls.  PYTHON is an interpreter and SRC
+the folder to import the package from, where it is not installed there.
 """
 
 import argparse
@@ -118,7 +119,9 @@ def worker():
 
 
 def frames(learner, meta):
-    """Microseconds a task from frames to a frame, with intervals and without; nothing where there is no such method."""
+    """Microseconds a task from frames to a frame, with intervals and without; nothing where there
+    is no such method.
+    """
     import pandas as pd
 
     if not hasattr(learner, "predict_tasks"):

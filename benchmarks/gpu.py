@@ -2,9 +2,9 @@
 
     PYTHONPATH=src python benchmarks/gpu.py --tasks 1000000
 
-Times are medians of device events; data are random, and made on the device.  Before anything is timed, sums of EM and weights are
-compared with those of the CPU on some thousand ragged tasks, for several numbers of columns, components and kinds of
-prior.
+Times are medians of device events; data are random, and made on the device.  Before anything is
+timed, sums of EM and weights are compared with those of the CPU on some thousand ragged tasks, for
+several numbers of columns, components and kinds of prior.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def check(
     kind = "float32" if single else "float64"
     said = "  ".join(f"{name} {value:.0e}" for name, value in errors.items())
     print(
-        f"d={d}{'+1' if intercept else ''} K={K} rank={rank or d} {kind}: {said}  same bits twice: {same}",
+        f"d={d}{'+1' if intercept else ''} K={K} rank={rank or d} {kind}: {said}  same bits twice: "
+        f"{same}",
         flush=True,
     )
     tolerance = 1e-4 if single else 1e-6
@@ -130,7 +131,8 @@ def time_em(
     model = mixture(d + intercept, K, np.random.default_rng(0), rank)
     step = timed(lambda: statistics.sums(model))
     print(
-        f"EM step, {T:,} tasks, d={d + intercept}, rank={rank or d + intercept}, K={K}, {dtype}: {step:.2f} ms",
+        f"EM step, {T:,} tasks, d={d + intercept}, rank={rank or d + intercept}, K={K}, {dtype}: "
+        f"{step:.2f} ms",
         flush=True,
     )
 
@@ -171,7 +173,8 @@ def time_plain(T: int, n: int, d: int) -> None:
         torch.linalg.solve_triangular(factor.mT, z, upper=True)
 
     print(
-        f"plain torch, {T:,} tasks, d={d}: EM step K=1 {timed(step, 3):.1f} ms, adapting {timed(adapt_all, 3):.1f} ms"
+        f"plain torch, {T:,} tasks, d={d}: EM step K=1 {timed(step, 3):.1f} ms, adapting "
+        f"{timed(adapt_all, 3):.1f} ms"
     )
 
 

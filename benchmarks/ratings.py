@@ -1,12 +1,14 @@
-"""All items of MovieLens-100k and Jester as columns: new users folded in, beside bias models and matrix factorisation.
+"""All items of MovieLens-100k and Jester as columns: new users folded in, beside bias models and
+matrix factorisation.
 
     python benchmarks/ratings.py [--data movielens jester] [--seeds 0 1 2] [--jobs 2]
     python benchmarks/ratings.py --step      # how a step of EM grows with the number of columns
 
-A fifth of the users is new, and three quarters of their ratings are given; errors are means over all other ratings of
-theirs.  Surprise (a package of its own, `pip install scikit-surprise`) takes part where it is installed: its models
-are fitted to the new users' given ratings, too, as they know no other way.  Whole stars beside: ratings are whole
-numbers, of which the nearest has the lower absolute error.
+A fifth of the users is new, and three quarters of their ratings are given; errors are means over
+all other ratings of theirs.  Surprise (a package of its own, `pip install scikit-surprise`) takes
+part where it is installed: its models are fitted to the new users' given ratings, too, as they know
+no other way.  Whole stars beside: ratings are whole numbers, of which the nearest has the lower
+absolute error.
 """
 
 import argparse
@@ -40,7 +42,9 @@ def triples(tasks, first=0):
 
 
 def bias_model(train, support, query):
-    """The mean plus a bias of the item and of the user, each shrunk; new users' given ratings are learned from, too."""
+    """The mean plus a bias of the item and of the user, each shrunk; new users' given ratings are
+    learned from, too.
+    """
     known = [
         np.concatenate(pair)
         for pair in zip(triples(train), triples(support, len(train)), strict=True)
@@ -71,7 +75,8 @@ def ours(train, support, query, ends, n_jobs):
     table = learner.predict_tasks(query, support)
     inside = np.mean((table["lower"] <= query.y) & (query.y <= table["upper"]))
     print(
-        f"    without any rating: {np.abs(cold - query.y).mean():.4f}; 90 % intervals hold {inside:.3f}",
+        f"    without any rating: {np.abs(cold - query.y).mean():.4f}; 90 % intervals hold "
+        f"{inside:.3f}",
         flush=True,
     )
     return table["prediction"]
@@ -131,7 +136,8 @@ def compare(name, seeds, n_jobs):
             rows.setdefault(label, []).append([*errors, took])
             print(f"  seed {seed}  {label:24s} {errors[0]:.4f}  {took:6.1f} s", flush=True)
     print(
-        f"\n{name}, seeds {' '.join(map(str, seeds))}\n| method | MAE | whole numbers | seconds |\n|---|---|---|---|"
+        f"\n{name}, seeds {' '.join(map(str, seeds))}\n| method | MAE | whole numbers | seconds "
+        "|\n|---|---|---|---|"
     )
     for label, found in rows.items():
         mae, whole, took = np.mean(found, axis=0)
@@ -139,7 +145,9 @@ def compare(name, seeds, n_jobs):
 
 
 def step_times():
-    """Processor seconds of one step, rank 8, 30 entries a task: 1,000 tasks, and as many as columns."""
+    """Processor seconds of one step, rank 8, 30 entries a task: 1,000 tasks, and as many as
+    columns.
+    """
     from scipy import sparse
 
     from tailored.gaussian.factor_em import FactorModel, factor_sums, step
@@ -171,7 +179,8 @@ def step_times():
         slope = np.polyfit(np.log(sizes), np.log(found), 1)[0]
         told = "as many tasks as columns" if growing else f"{T} tasks"
         print(
-            f"{told}: {dict(zip(sizes, np.round(found, 4).tolist(), strict=True))} s, slope {slope:.2f}",
+            f"{told}: {dict(zip(sizes, np.round(found, 4).tolist(), strict=True))} s, slope "
+            f"{slope:.2f}",
             flush=True,
         )
 

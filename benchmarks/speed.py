@@ -2,11 +2,13 @@
 
     python benchmarks/speed.py --write                     # everything, about half an hour
     python benchmarks/speed.py --only start fits           # some of the tables
-    python benchmarks/speed.py --also SRC --name 0.1.0     # the src/ folder of another version next to it, in turns
+    python benchmarks/speed.py --also SRC --name 0.1.0     # the src/ folder of another version next
+    to it, in turns
 
-Every measurement is a process of its own with one thread.  CPU time is user plus system time, the least of ``--repeats`` runs.
-The classical tables are read from TAILORED_DATA (see `benchmarks/export_multilevel.R`); rows whose data, R or version cannot be
-used are marked with a dash.
+Every measurement is a process of its own with one thread.  CPU time is user plus system time, the
+least of ``--repeats`` runs. The classical tables are read from TAILORED_DATA (see
+`benchmarks/export_multilevel.R`); rows whose data, R or version cannot be used are marked with a
+dash.
 """
 
 import argparse
@@ -112,7 +114,9 @@ def call(source, *arguments, cache=None, cwd=None):
 
 
 def twice(source, code, cwd=None):
-    """CPU seconds of one program with an empty cache of compiled code, and again with the cache it wrote."""
+    """CPU seconds of one program with an empty cache of compiled code, and again with the cache it
+    wrote.
+    """
     with tempfile.TemporaryDirectory() as cache:
         return [call(source, "-c", code, cache=cache, cwd=cwd)[0] for _ in range(2)]
 
@@ -261,7 +265,8 @@ def paper(source):
     for line in printed.splitlines():
         inner, ratio = re.search(r"seed 0, (\w+):.* = (\d+); X τ", line).groups()
         yield (
-            f"step of Algorithm 1 and 400 held-out tasks, {inner}: times as fast as the transcription",
+            f"step of Algorithm 1 and 400 held-out tasks, {inner}: times as fast as the "
+            "transcription",
             lambda ratio=ratio: float(ratio),
         )
 

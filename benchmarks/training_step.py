@@ -1,11 +1,13 @@
-"""One conditional training step against `tests/reference.py`: ratios of processor seconds, one thread, one run.
+"""One conditional training step against `tests/reference.py`: ratios of processor seconds, one
+thread, one run.
 
     python benchmarks/training_step.py [--seeds 3]
 
-A step of Algorithm 1 from H_120 on clusters (d = 20, mean embedding k = 40, 40 rows), and the errors of 400 held-out
-tasks under the new iterate, as a learning curve asks for them.  The library's iterate is followed on the held-out tasks
-by what the step changed (`MeanAtTasks`); the transcription evaluates τ of its own H.  Both start from one H, and the
-largest difference of a task's error is printed.  Times are medians: of three calls of the transcription, and of the
+A step of Algorithm 1 from H_120 on clusters (d = 20, mean embedding k = 40, 40 rows), and the
+errors of 400 held-out tasks under the new iterate, as a learning curve asks for them.  The
+library's iterate is followed on the held-out tasks by what the step changed (`MeanAtTasks`); the
+transcription evaluates τ of its own H.  Both start from one H, and the largest difference of a
+task's error is printed.  Times are medians: of three calls of the transcription, and of the
 library's next 25 steps, which have a few directions more.
 """
 
@@ -100,8 +102,10 @@ def compare(seed, inner, gamma=1.0):
     floor += np.median([seconds(np.add, taus, iterate.C, update)[0] for _ in range(25)])
     print(
         f"seed {seed}, {inner}: step alone {1e3 * slow_step:.0f} ms / {1e3 * quick_step:.2f} ms = "
-        f"{slow_step / quick_step:.0f}; with {HELD_OUT} tasks {1e3 * np.median(slow):.0f} ms / {1e3 * quick:.2f} ms "
-        f"= {np.median(slow) / quick:.0f}; X τ and one pass over τ of these tasks alone {1e3 * floor:.2f} ms; "
+        f"{slow_step / quick_step:.0f}; with {HELD_OUT} tasks {1e3 * np.median(slow):.0f} ms / "
+        f"{1e3 * quick:.2f} ms "
+        f"= {np.median(slow) / quick:.0f}; X τ and one pass over τ of these tasks alone "
+        f"{1e3 * floor:.2f} ms; "
         f"largest difference of an error {np.abs(first - expected[0]).max():.1e}",
         flush=True,
     )

@@ -1,4 +1,5 @@
-"""Run the scripts that draw the figures of the gallery and the pages; they write to ``docs/figures``.
+"""Run the scripts that draw the figures of the gallery and the pages; they write to
+``docs/figures``.
 
     python docs/draw.py [name ...]
 

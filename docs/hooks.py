@@ -1,4 +1,6 @@
-"""mkdocs hooks that generate the gallery pages and publish the Markdown files that llms.txt links to."""
+"""mkdocs hooks that generate the gallery pages and publish the Markdown files that llms.txt links
+to.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ NOT_DRAWN = "*The figure was not drawn. `TAILORED_DATA=FOLDER python docs/draw.p
 
 
 def gallery(folder: Path) -> str:
-    """Return the gallery page: links to the notebooks, and the title, text, figure and code of every script."""
+    """Return the gallery page: links to the notebooks, and the title, text, figure and code of
+    every script.
+    """
     found = {path.stem for path in (*folder.glob("*.py"), *folder.glob("*.ipynb"))}
     if found != {*SCRIPTS, *NOTEBOOKS}:
         raise ValueError(
@@ -27,14 +31,16 @@ def gallery(folder: Path) -> str:
         )
     parts = [
         "# Gallery",
-        "Three notebooks analyse real tables from R packages. `TAILORED_DATA=FOLDER python docs/notebooks.py` runs them again; "
+        "Three notebooks analyse real tables from R packages. `TAILORED_DATA=FOLDER python "
+        "docs/notebooks.py` runs them again; "
         "`Rscript benchmarks/export_multilevel.R FOLDER` writes the tables.",
     ]
     for name in NOTEBOOKS:
         title, text = _markdown(folder, name)[:2]
         parts.append(f"- [{title.removeprefix('# ')}]({name}.md): {text.split('(')[0].strip()}.")
     parts.append(
-        "The scripts below each draw a figure. `python docs/draw.py` runs all of them, and so does `make docs`. Two scripts read "
+        "The scripts below each draw a figure. `python docs/draw.py` runs all of them, and so does "
+        "`make docs`. Two scripts read "
         "real data from the folder that `TAILORED_DATA` names."
     )
     for name in SCRIPTS:

@@ -2,7 +2,8 @@
 
     TAILORED_DATA=FOLDER python docs/notebooks.py [name ...]
 
-FOLDER has the tables that ``Rscript benchmarks/export_multilevel.R FOLDER`` writes.  Outputs are text and figures.
+FOLDER has the tables that ``Rscript benchmarks/export_multilevel.R FOLDER`` writes.  Outputs are
+text and figures.
 """
 
 from __future__ import annotations

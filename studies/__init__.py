@@ -1,1 +1,3 @@
-"""Studies with tailored: reproduction, benchmark, theory, earlier methods. Not part of the wheel."""
+"""Studies with tailored: reproduction, benchmark, theory, earlier methods. Not part of the
+wheel.
+"""

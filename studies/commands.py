@@ -26,7 +26,8 @@ def reproduce(
     experiments: Annotated[
         list[str] | None,
         typer.Argument(
-            help="clusters-2, clusters-6, lenk, movielens, jester, all; or the path of a .toml file.",
+            help="clusters-2, clusters-6, lenk, movielens, jester, all; or the path of a "
+            ".toml file.",
             show_default=False,
         ),
     ] = None,
@@ -64,7 +65,9 @@ def reproduce(
         ),
     ] = False,
 ) -> None:
-    """Run the paper's experiments: every seed, method and step size; write a table and draw the figures."""
+    """Run the paper's experiments: every seed, method and step size; write a table and draw the
+    figures.
+    """
     overrides = {"seeds": seeds, "step_sizes": step_sizes, "methods": method, "rank": rank}
     if as_published and (step_sizes or rank or quick or (seeds or 1) > 5):
         raise typer.BadParameter(
@@ -221,7 +224,9 @@ def benchmark(
 
 @contextmanager
 def explained(resume_command: str | None = None) -> Iterator[None]:
-    """Report errors that a user can cause in one message; say how to continue where cells were kept."""
+    """Report errors that a user can cause in one message; say how to continue where cells were
+    kept.
+    """
     again = (
         f"\nFinished cells are kept. Continue with:\n  {resume_command}" if resume_command else ""
     )
@@ -394,7 +399,9 @@ def environments(
     ),
     show_list: Annotated[bool, typer.Option("--list", help="List the environments.")] = False,
 ) -> None:
-    """Measure the default learner on many environments; compare two versions of the package on the same seeds."""
+    """Measure the default learner on many environments; compare two versions of the package on the
+    same seeds.
+    """
     with explained(None if compare else _this_command()):
         from .files import write_text
         from .selection import cells

@@ -1,8 +1,9 @@
 """Real data sets of the studies: ratings by many people, and classical multilevel tables.
 
-Files are read from the folder ``data``, or from the folder in the environment variable ``TAILORED_DATA``, directly or in a
-sub-folder.  Without such a folder, ratings are downloaded to the user's cache folder, and their SHA-256 is checked.
-Multilevel tables are never downloaded: ``benchmarks/export_multilevel.R`` writes them.
+Files are read from the folder ``data``, or from the folder in the environment variable
+``TAILORED_DATA``, directly or in a sub-folder.  Without such a folder, ratings are downloaded to
+the user's cache folder, and their SHA-256 is checked. Multilevel tables are never downloaded:
+``benchmarks/export_multilevel.R`` writes them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from tailored.tasks.task_set import TaskSet
 
 @dataclass(frozen=True)
 class Source:
-    """Where the file of a data set may be found.  See studies/README.md for licences and citations."""
+    """Where the file of a data set may be found.  See studies/README.md for licences and
+    citations.
+    """
 
     folder: str  # sub-folder of a local data folder that is also searched
     files: tuple[str, ...]  # names that are looked for in turn; the first one is the published file
@@ -88,9 +91,11 @@ class Ratings(NamedTuple):
 
 
 def load_lenk(data: str | None = None) -> Ratings:
-    """Load the computer survey of Lenk et al.: 180 people rated 20 computers with 13 characteristics, from 0 to 10.
+    """Load the computer survey of Lenk et al.: 180 people rated 20 computers with 13
+    characteristics, from 0 to 10.
 
-    The first 16 rows of a person are the published training part, and the last 4 rows are the published test part.
+    The first 16 rows of a person are the published training part, and the last 4 rows are the
+    published test part.
     """
     from scipy.io import loadmat
 
@@ -105,10 +110,12 @@ def load_lenk(data: str | None = None) -> Ratings:
 def load_movielens(
     data: str | None = None, *, n_items: int | None = 20, min_ratings: int = 10
 ) -> Ratings:
-    """Load MovieLens-100k: 943 people with age, sex and occupation, one-hot encoded movies, ratings from 1 to 5.
+    """Load MovieLens-100k: 943 people with age, sex and occupation, one-hot encoded movies, ratings
+    from 1 to 5.
 
-    Keep the ``n_items`` most rated movies (None: all, as a sparse matrix), and the people who rated at least ``min_ratings``
-    of them.  Columns are sorted from the most to the least rated movie, and rows by person and movie.
+    Keep the ``n_items`` most rated movies (None: all, as a sparse matrix), and the people who rated
+    at least ``min_ratings`` of them.  Columns are sorted from the most to the least rated movie,
+    and rows by person and movie.
     """
     file = locate(MOVIELENS, data)
     folder = zipfile.Path(file, "ml-100k/") if file.suffix == ".zip" else file.parent
@@ -143,8 +150,8 @@ def load_jester(
 ) -> Ratings:
     """Load Jester-1: 24,983 people, one-hot encoded jokes, ratings from -10 to 10.
 
-    ``n_items`` and ``min_ratings`` are those of `load_movielens`.  ``shift`` is added to every rating: the published results
-    use 11.  The label of a person is the row number in the file.
+    ``n_items`` and ``min_ratings`` are those of `load_movielens`.  ``shift`` is added to every
+    rating: the published results use 11.  The label of a person is the row number in the file.
     """
     file = locate(JESTER, data)
     if file.suffix in (".zip", ".xls"):
@@ -173,7 +180,9 @@ def load_jester(
 def _one_hot(
     ratings: pd.DataFrame, n_items: int | None, min_ratings: int
 ) -> tuple[sparse.csr_array | np.ndarray, pd.DataFrame, list[int]]:
-    """Keep the most rated items and the users who rated enough of them; return X, the sorted ratings and the items."""
+    """Keep the most rated items and the users who rated enough of them; return X, the sorted
+    ratings and the items.
+    """
     ids, counts = np.unique(ratings["item"], return_counts=True)
     # Items with equally many ratings are sorted by their number.
     items = ids[np.lexsort((ids, -counts))][
@@ -205,13 +214,17 @@ class MultilevelTable(NamedTuple):
 
 
 _ABOUT = {
-    "sleepstudy": "reaction times of 18 people over ten days of sleep deprivation (Belenky et al., 2003)",
+    "sleepstudy": "reaction times of 18 people over ten days of sleep deprivation (Belenky et al., "
+    "2003)",
     "Oxboys": "heights of 26 boys of Oxford at nine ages (Goldstein, 1987)",
     "Exam": "examination scores of pupils of 65 schools of inner London (Goldstein et al., 1993)",
-    "Early": "cognitive scores of 103 infants in a study of early childhood intervention, at three ages",
+    "Early": "cognitive scores of 103 infants in a study of early childhood intervention, at "
+    "three ages",
     "bdf": "language scores of pupils of 131 Dutch schools (Snijders and Bosker, 1999)",
-    "Hsb82": "mathematics scores of pupils of 160 schools, High School and Beyond 1982 (Bryk and Raudenbush, 1992)",
-    "egsingle": "mathematics scores of 1,721 children over the years of primary school (US Sustaining Effects study)",
+    "Hsb82": "mathematics scores of pupils of 160 schools, High School and Beyond 1982 (Bryk "
+    "and Raudenbush, 1992)",
+    "egsingle": "mathematics scores of 1,721 children over the years of primary school (US "
+    "Sustaining Effects study)",
 }
 #: Columns of the task, target, features and side information.
 _ROLES = {
@@ -235,10 +248,12 @@ CODED = "denomina"
 
 
 def load_multilevel(name: str, data: str | None = None) -> TaskSet:
-    """Load one of the multilevel tables of the R packages lme4, nlme and mlmRev, in the format of R's ``write.csv``.
+    """Load one of the multilevel tables of the R packages lme4, nlme and mlmRev, in the format of
+    R's ``write.csv``.
 
-    Rows with a missing value are dropped.  A categorical column is one-hot encoded without its first category in alphabetical
-    order.  Rows keep the order of the file; in sleepstudy, Oxboys, Early and egsingle they are sorted by time.
+    Rows with a missing value are dropped.  A categorical column is one-hot encoded without its
+    first category in alphabetical order.  Rows keep the order of the file; in sleepstudy, Oxboys,
+    Early and egsingle they are sorted by time.
     """
     layout = MULTILEVEL[check_choice("name", name.lower(), MULTILEVEL)]
     file = locate(Source("multilevel", (layout.file,), (), ""), data)
@@ -269,7 +284,9 @@ def load_multilevel(name: str, data: str | None = None) -> TaskSet:
 
 
 def locate(source: Source, data: str | None = None) -> Path:
-    """Return the file of a data set in the folder `data` or ``TAILORED_DATA``; without a folder, download it."""
+    """Return the file of a data set in the folder `data` or ``TAILORED_DATA``; without a folder,
+    download it.
+    """
     given = data or os.environ.get("TAILORED_DATA")
     if not given and source.urls:
         return _download(source)
@@ -281,8 +298,10 @@ def locate(source: Source, data: str | None = None) -> Path:
         "" if source.urls else " Write it with `Rscript benchmarks/export_multilevel.R FOLDER`."
     )
     raise FileNotFoundError(
-        f"{' or '.join(source.files)} was not found in {given or 'TAILORED_DATA, which is not set'}. Give a folder that "
-        f"contains it, directly or in a sub-folder {source.folder}, with --data or TAILORED_DATA.{advice}"
+        f"{' or '.join(source.files)} was not found in "
+        f"{given or 'TAILORED_DATA, which is not set'}. Give a folder that "
+        f"contains it, directly or in a sub-folder {source.folder}, with --data or "
+        f"TAILORED_DATA.{advice}"
     )
 
 
@@ -292,12 +311,15 @@ def _download(source: Source) -> Path:
     file, folder, failures = source.files[0], pooch.os_cache("tailored"), []
     for url in source.urls:
         try:
-            # pooch verifies the digest before it moves the file into place, and does not download a file that it has.
+            # pooch verifies the digest before it moves the file into place, and does not download a
+            # file that it has.
             return Path(pooch.retrieve(url, f"sha256:{source.sha256}", fname=file, path=folder))
         except (OSError, ValueError) as error:
-            # A wrong checksum is not final: a parked domain returns its own page, and a mirror may have the file.
+            # A wrong checksum is not final: a parked domain returns its own page, and a mirror may
+            # have the file.
             failures.append(f"{url}: {type(error).__name__}: {error}.")
     raise OSError(
-        f"{file} could not be downloaded. {' '.join(failures)} To provide it yourself, set TAILORED_DATA to a folder that "
+        f"{file} could not be downloaded. {' '.join(failures)} To provide it yourself, set "
+        "TAILORED_DATA to a folder that "
         "contains it; the network is not used then."
     )

@@ -2,8 +2,9 @@
 
     python -m studies.demo [--out FOLDER] [--seed SEED]       # or `make demo`
 
-The tasks are those of the paper's Example "Clusters" with m = 3 and C(s) = I: the tasks of a cluster
-differ in one coefficient, their other coefficients are zero, and the side information is the cluster.
+The tasks are those of the paper's Example "Clusters" with m = 3 and C(s) = I: the tasks of a
+cluster differ in one coefficient, their other coefficients are zero, and the side information is
+the cluster.
 """
 
 from __future__ import annotations

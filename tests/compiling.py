@@ -1,6 +1,7 @@
 """Compile the kernels into Numba's cache, which all workers read: `python tests/compiling.py`.
 
-Each call here has the argument types of the calls in the library; another signature is compiled where a test needs it.
+Each call here has the argument types of the calls in the library; another signature is compiled
+where a test needs it.
 """
 
 import warnings

@@ -7,7 +7,8 @@ import pytest
 
 
 def pytest_configure(config):
-    """Give each process one thread, and fill Numba's cache before workers start: a kernel is compiled once.
+    """Give each process one thread, and fill Numba's cache before workers start: a kernel is
+    compiled once.
 
     Workers and the processes that tests start share the cores. Nothing has imported NumPy yet.
     """

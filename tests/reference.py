@@ -1,11 +1,11 @@
 """The paper, transcribed line by line: slow, and right by inspection.
 
-Explicit Kronecker products, an eigendecomposition for every projection, a pseudo-inverse wherever the
-paper has a dagger, Python loops over points and tasks.  Nothing here imports the library; everything fast
-is compared with this file, and the speed benchmark is timed against it.
+Explicit Kronecker products, an eigendecomposition for every projection, a pseudo-inverse wherever
+the paper has a dagger, Python loops over points and tasks.  Nothing here imports the library;
+everything fast is compared with this file, and the speed benchmark is timed against it.
 
-A task is a pair ``(X, y)``, or ``(X, y, X_test, y_test)`` where errors are measured.  Names of equations are
-the labels of ``paper.tex``.
+A task is a pair ``(X, y)``, or ``(X, y, X_test, y_test)`` where errors are measured.  Names of
+equations are the labels of ``paper.tex``.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import scipy.linalg
 import scipy.special
 import scipy.stats
 
-# --- losses -------------------------------------------------------------------------------------------------
+# --- losses --------------------------------------------------------------------------------------
 
 
 class Loss(NamedTuple):
-    """ℓ(·, y) of one point: value, a subgradient, the conjugate and its domain, the Lipschitz constant.
+    """ℓ(·, y) of one point: value, a subgradient, the conjugate and its domain, the Lipschitz
+    constant.
 
     All conjugates but the logistic one are ``a·y + tube·|a| + ½·curvature·a²`` on the domain.
     """
@@ -125,7 +126,8 @@ def like(loss):
     return globals()[loss.name](*([] if parameter is None else [getattr(loss, parameter)]))
 
 
-# --- linear algebra -----------------------------------------------------------------------------------------
+# --- linear algebra
+# -----------------------------------------------------------------------------------------
 
 
 def project_psd(matrix):
@@ -152,7 +154,8 @@ def root(matrix):
     return vectors @ np.diag(np.sqrt(np.maximum(values, 0.0))) @ vectors.T
 
 
-# --- Eq. (parametrization), Prop. (matricial_rewriting), Eq. (feature-space-T) ------------------------------
+# --- Eq. (parametrization), Prop. (matricial_rewriting), Eq. (feature-space-T)
+# ------------------------------
 
 
 def H_from_tensor(M):
@@ -189,7 +192,8 @@ def tau(H, C, phi):
     return I_phi.T @ H @ I_phi + C
 
 
-# --- within a task ------------------------------------------------------------------------------------------
+# --- within a task
+# ------------------------------------------------------------------------------------------
 
 
 class Solution(NamedTuple):
@@ -202,7 +206,8 @@ class Solution(NamedTuple):
 def online(X, y, theta, subgradient, offset=None):
     """Eq. (online_inner_algorithm): the mean of w_2 .. w_{n+1}, and the subgradients.
 
-    ``offset`` is what a prior mean b predicts: <x_i, b> is added to the predictions and w stands for w − b.
+    ``offset`` is what a prior mean b predicts: <x_i, b> is added to the predictions and w stands
+    for w − b.
     """
     n, d = X.shape
     offset = np.zeros(n) if offset is None else offset
@@ -229,7 +234,9 @@ def regularised_risk(w, X, y, theta, loss, offset=None):
 
 
 def dual_value(alpha, X, y, theta, loss, offset=None):
-    """−1/n Σ (ℓ*_i(α_i) − α_i o_i) − 1/(2n²) Tr(θ XᵀααᵀX): properties_surrogate's proof, with offsets o."""
+    """−1/n Σ (ℓ*_i(α_i) − α_i o_i) − 1/(2n²) Tr(θ XᵀααᵀX): properties_surrogate's proof, with
+    offsets o.
+    """
     n = len(y)
     offset = np.zeros(n) if offset is None else offset
     value = 0.0
@@ -301,7 +308,9 @@ def box_quadratic_program(Q, c, low, high):
 
 
 def _newton(A, y, loss, offset):
-    """Dual variables of the smooth problem min 1/n Σ ℓ(o_i + <a_i, v>, y_i) + ½ ‖v‖² for a logistic ℓ."""
+    """Dual variables of the smooth problem min 1/n Σ ℓ(o_i + <a_i, v>, y_i) + ½ ‖v‖² for a logistic
+    ℓ.
+    """
     n, d = A.shape
     v = np.zeros(d)
     for _ in range(100):
@@ -325,7 +334,8 @@ def _newton(A, y, loss, offset):
     return np.array([loss.subgradient(A[i] @ v + offset[i], y[i]) for i in range(n)])
 
 
-# --- the surrogate and Algorithm (meta_alg) -----------------------------------------------------------------
+# --- the surrogate and Algorithm (meta_alg)
+# -----------------------------------------------------------------
 
 
 def surrogate(theta, X, y, loss, L, offset=None):
@@ -359,7 +369,9 @@ def solve(X, y, theta, inner, loss):
 
 
 class Run(NamedTuple):
-    """Iterates H_1 .. H_{T+1}, C_1 .. C_{T+1} of Algorithm 1 and the means over 1 .. T; its gradients."""
+    """Iterates H_1 .. H_{T+1}, C_1 .. C_{T+1} of Algorithm 1 and the means over 1 .. T; its
+    gradients.
+    """
 
     H: list
     C: list
@@ -388,7 +400,9 @@ def algorithm_1(tasks, phis, gamma_C, gamma_H, C0, inner, loss, L, H0=None):
 
 
 def evaluate(H, C, tasks, phis, inner, loss):
-    """Mean error on the test rows of each task ``(X, y, X_test, y_test)`` after adapting to its rows."""
+    """Mean error on the test rows of each task ``(X, y, X_test, y_test)`` after adapting to its
+    rows.
+    """
     errors = []
     for (X, y, X_test, y_test), phi in zip(tasks, phis, strict=True):
         w = solve(X, y, tau(H, C, phi), inner, loss).w
@@ -399,7 +413,8 @@ def evaluate(H, C, tasks, phis, inner, loss):
     return np.array(errors)
 
 
-# --- feature maps of section (experiments) ------------------------------------------------------------------
+# --- feature maps of section (experiments)
+# ------------------------------------------------------------------
 
 
 def mean_embedding(X, y):
@@ -428,11 +443,14 @@ def angle_map(X, y, low, high):
     return np.append(columns.flatten(order="F"), 1.0)
 
 
-# --- the posterior of a task under a Gaussian mixture --------------------------------------------------------
+# --- the posterior of a task under a Gaussian mixture
+# --------------------------------------------------------
 
 
 class MixturePosterior(NamedTuple):
-    """log p(y), r (K,), E(w | y, k) (K, d), Cov(w | y, k) (K, d, d), and the mixture's mean (d,) and covariance (d, d)."""
+    """log p(y), r (K,), E(w | y, k) (K, d), Cov(w | y, k) (K, d, d), and the mixture's mean (d,)
+    and covariance (d, d).
+    """
 
     log_evidence: float
     shares: np.ndarray
@@ -443,7 +461,9 @@ class MixturePosterior(NamedTuple):
 
 
 def mixture_posterior(X, y, proportions, means, covariances, noise):
-    """w ~ Σ_k π_k N(b_k, W_k), y = Xw + N(0, σ²I): from the n x n covariances S_k = X W_k Xᵀ + σ² I of y."""
+    """w ~ Σ_k π_k N(b_k, W_k), y = Xw + N(0, σ²I): from the n x n covariances S_k = X W_k Xᵀ + σ² I
+    of y.
+    """
     joint, component_means, component_covariances = [], [], []
     for pi, b, W in zip(proportions, means, covariances, strict=True):
         S = X @ W @ X.T + noise * np.eye(len(y))
@@ -461,7 +481,8 @@ def mixture_posterior(X, y, proportions, means, covariances, noise):
     return MixturePosterior(float(log_evidence), r, m, C, mean, covariance)
 
 
-# --- other responses ----------------------------------------------------------------------------------------
+# --- other responses
+# ----------------------------------------------------------------------------------------
 
 
 def response_log_likelihood(name, y, f, dispersion=None):
@@ -474,7 +495,9 @@ def response_log_likelihood(name, y, f, dispersion=None):
 
 
 def response_posterior(X, y, name, b, W, *, dispersion=None, offset=0.0, weights=1.0, n_draws=None):
-    """log p(y), E(w | y) and Cov(w | y) under w ~ N(b, W), on a grid over W's range; from draws of the prior if n_draws."""
+    """log p(y), E(w | y) and Cov(w | y) under w ~ N(b, W), on a grid over W's range; from draws of
+    the prior if n_draws.
+    """
     values, vectors = np.linalg.eigh(W)
     kept = values > 1e-9
     L = vectors[:, kept] * np.sqrt(values[kept])

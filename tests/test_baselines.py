@@ -15,7 +15,9 @@ NUMBERS, CLASSES, COUNTS = (BASELINES[kind] for kind in ("numbers", "classes", "
 
 
 def draw(n_tasks=30, n_rows=8, seed=0):
-    """Return tasks with intercepts of standard deviation 2 around an effect of side information, and noise 1."""
+    """Return tasks with intercepts of standard deviation 2 around an effect of side information,
+    and noise 1.
+    """
     rng = np.random.default_rng(seed)
     task = np.repeat(np.arange(n_tasks), n_rows)
     X, side = rng.normal(size=(len(task), 2)), rng.normal(size=(n_tasks, 1))
@@ -81,7 +83,8 @@ def test_offsets_are_best_linear_predictions_of_random_intercepts(name):
     shrinkage = baseline.between_ / (8 * baseline.between_ + baseline.within_)
     offsets = shrinkage * residuals.sum(axis=1)
     np.testing.assert_allclose(some, none + np.repeat(offsets, 8), rtol=1e-6)
-    # The side information is read: without rows, differences of standard deviation 2 and the noise remain.
+    # The side information is read: without rows, differences of standard deviation 2 and the noise
+    # remain.
     assert np.mean((none - query.y) ** 2) < 1.2 * (4.0 + 1.0)
 
 
@@ -139,7 +142,9 @@ def test_regression_per_task_shrinks_a_task_of_one_class():
 
 
 def test_a_rate_without_slopes_is_a_closed_form():
-    """Support rows at the mean of the features have the likelihood of one rate, with a row of exposure one."""
+    """Support rows at the mean of the features have the likelihood of one rate, with a row of
+    exposure one.
+    """
     tasks = people("counts")
     support = tasks.replace(X=np.full((len(tasks.y), 1), tasks.X.mean()))
     found = clone(COUNTS["regression per task"]).fit(tasks).predict_rows(support, support)

@@ -272,7 +272,8 @@ def test_schools_are_as_described():
     assert pupils.groupby("school").size().between(8, 15).all()
     assert set(pupils.school) == set(schools.school)
     assert sorted(schools.kind.unique()) == ["church", "private", "state"]
-    # An hour is worth 1 point in church schools and 3 in others, on average, as they were simulated.
+    # An hour is worth 1 point in church schools and 3 in others, on average, as they were
+    # simulated.
     slopes = pupils.groupby("school")[["hours", "score"]].apply(
         lambda rows: np.polyfit(rows.hours, rows.score, 1)[0]
     )

@@ -1,4 +1,6 @@
-"""`evaluate` for classes and counts: scores by scikit-learn's metrics, baselines by closed forms."""
+"""`evaluate` for classes and counts: scores by scikit-learn's metrics, baselines by closed
+forms.
+"""
 
 import matplotlib
 import numpy as np
@@ -174,7 +176,9 @@ def test_a_learner_is_compared_with_baselines():
 
 
 def evaluation_of(errors, covered, **more):
-    """Return an evaluation with these errors of methods and supports, equal in two tasks but for ± half of it."""
+    """Return an evaluation with these errors of methods and supports, equal in two tasks but for ±
+    half of it.
+    """
     errors = np.asarray(errors)[..., None] * [0.5, 1.5]
     inside = np.full(errors.shape, covered)
     scores = {"squared error": errors, **more, "covered": inside, "width": inside}

@@ -1,4 +1,6 @@
-"""Importing the package imports nothing that belongs to an extra; help texts and misuse need no numerical package."""
+"""Importing the package imports nothing that belongs to an extra; help texts and misuse need no
+numerical package.
+"""
 
 import subprocess
 import sys

@@ -1,4 +1,6 @@
-"""Losses against their definitions: finite differences, the supremum in the conjugate, Fenchel-Young."""
+"""Losses against their definitions: finite differences, the supremum in the conjugate,
+Fenchel-Young.
+"""
 
 import numpy as np
 import pytest
@@ -84,7 +86,9 @@ def test_errors_in_tables(loss):
 
 
 def test_errors_of_responses_have_the_names_of_scikit_learn():
-    """`test_evaluation` compares their values with its log_loss and with half of its mean_poisson_deviance."""
+    """`test_evaluation` compares their values with its log_loss and with half of its
+    mean_poisson_deviance.
+    """
     assert error_name("bernoulli") == "log loss"
     assert error_name("poisson") == error_name("negative_binomial") == "half Poisson deviance"
     assert error_name("epsilon_insensitive") == "epsilon-insensitive loss"
@@ -224,7 +228,9 @@ def test_logistic_does_not_overflow():
 
 
 def test_defaults_are_those_of_the_literature():
-    """Huber's 1.35 has 95 % efficiency under Gaussian noise; 0.1 is the usual width in support vector regression."""
+    """Huber's 1.35 has 95 % efficiency under Gaussian noise; 0.1 is the usual width in support
+    vector regression.
+    """
     assert (Huber().delta, EpsilonInsensitive().epsilon, Pinball().quantile) == (1.35, 0.1, 0.5)
 
 

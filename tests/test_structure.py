@@ -1,4 +1,5 @@
-"""Check the structure of the package: no import cycles, private modules used only inside their package.
+"""Check the structure of the package: no import cycles, private modules used only inside their
+package.
 
 `make lint` checks the layers.
 """
@@ -29,7 +30,8 @@ def cycles(arrows):
 def test_no_import_cycles():
     graph = grimp.build_graph("tailored", cache_dir=None, exclude_type_checking_imports=True)
     arrows = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
-    # The __init__ of a public package re-exports names of its modules, which is not counted as a cycle.
+    # The __init__ of a public package re-exports names of its modules, which is not counted as a
+    # cycle.
     pages = {module for module in graph.modules if graph.find_children(module)}
     assert cycles({m: targets - pages for m, targets in arrows.items() if m not in pages}) == set()
 

@@ -23,7 +23,9 @@ def save(figure, name):
 
 
 def school_rows(n_schools=150, n_pupils=10, seed=1):
-    """Simulate scores of pupils: intercepts differ between schools, and slopes between kinds of schools."""
+    """Simulate scores of pupils: intercepts differ between schools, and slopes between kinds of
+    schools.
+    """
     rng = np.random.default_rng(seed)
     kind = np.where(np.arange(n_schools) % 2, "church", "state")
     level = rng.normal(50, 6, n_schools)
@@ -87,7 +89,9 @@ def draw_side_information():
 
 
 def draw_representation():
-    """Draw arrows from the own to the tailored fits of 20 schools, and the prior of each kind of school."""
+    """Draw arrows from the own to the tailored fits of 20 schools, and the prior of each kind of
+    school.
+    """
     some = TASKS[:20]
     display = ShrinkageDisplay.from_estimator(META, some, ["hours", "(intercept)"])
     plt.close(display.figure_)
@@ -103,7 +107,8 @@ def draw_representation():
         own, tailored = display.own[chosen], display.tailored[chosen]
         model = META.adapt(side_info={"kind": kind})
         mean = (model.coef_[0], model.intercept_)
-        # The ellipse contains 90 % of a kind: squared distances are chi-squared with two degrees of freedom.
+        # The ellipse contains 90 % of a kind: squared distances are chi-squared with two degrees of
+        # freedom.
         width, height = 2 * np.sqrt(-2 * np.log(0.1) * values)
         ax.add_patch(
             Ellipse(mean, width, height, angle=angle, color=color, alpha=0.13, linewidth=0)
@@ -166,7 +171,9 @@ def own_width(hours, score, x):
 
 
 def draw_intervals():
-    """Draw one school after four pupils, and interval widths against the number of observed pupils."""
+    """Draw one school after four pupils, and interval widths against the number of observed
+    pupils.
+    """
     x, counts, n_new, noise = 5.0, (0, 1, 2, 4, 8, 16), 100, 5.0
     rows, schools = school_rows(n_new, n_pupils=24, seed=2)
     new = TaskSet.from_frame(rows, task="school", target="score", side_info=schools)
@@ -211,7 +218,9 @@ def draw_intervals():
 
 
 def draw_components():
-    """Draw the coefficients of two columns, coloured by the most likely component, with an ellipse for each."""
+    """Draw the coefficients of two columns, coloured by the most likely component, with an ellipse
+    for each.
+    """
     tasks = make_clusters(90, n_clusters=3, n_features=5, rank=1, n_rows=12, random_state=0)
     prior = EmpiricalBayesLearner(fit_intercept=False).fit(tasks).prior_
     statistics, scaling = prior.statistics(tasks), prior.scaling

@@ -1,4 +1,6 @@
-"""Draw the decision chart of index.md: questions from top to bottom, with the recommendation for each answer."""
+"""Draw the decision chart of index.md: questions from top to bottom, with the recommendation for
+each answer.
+"""
 
 import sys
 from pathlib import Path

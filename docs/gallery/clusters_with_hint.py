@@ -1,8 +1,8 @@
 """Six clusters with side information.
 
-The coefficients of a task lie in one of six planes in a space of twenty dimensions.  The side information indicates the plane,
-and is right for three tasks out of four.  With two to four support rows it lowers the error by a seventh.  With 16 rows or more
-it is not needed.
+The coefficients of a task lie in one of six planes in a space of twenty dimensions.  The side
+information indicates the plane, and is right for three tasks out of four.  With two to four support
+rows it lowers the error by a seventh.  With 16 rows or more it is not needed.
 """
 
 import sys

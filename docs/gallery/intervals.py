@@ -1,7 +1,8 @@
 """Intervals.
 
-The noise has heavy tails (a t distribution with three degrees of freedom).  Left: empirical coverage on new tasks for each nominal
-coverage.  Right: mean width of the 90 % intervals against the number of support rows.
+The noise has heavy tails (a t distribution with three degrees of freedom).  Left: empirical
+coverage on new tasks for each nominal coverage.  Right: mean width of the 90 % intervals against
+the number of support rows.
 """
 
 import sys

@@ -1,8 +1,9 @@
 """Recommendations and cold start.
 
-The data are the ratings of the 20 most rated movies of MovieLens-100k.  How well are a new user's ratings predicted from 0, 1, 2,
-4 and 8 observed ratings, with and without age and sex?  Age and sex lower the error slightly.  Without observed ratings, the error
-is between that of the mean rating and that of the median rating of each movie.
+The data are the ratings of the 20 most rated movies of MovieLens-100k.  How well are a new user's
+ratings predicted from 0, 1, 2, 4 and 8 observed ratings, with and without age and sex?  Age and sex
+lower the error slightly.  Without observed ratings, the error is between that of the mean rating
+and that of the median rating of each movie.
 """
 
 import sys

@@ -1,7 +1,8 @@
 """A survey.
 
-180 people rated 20 computers each, which are described by 13 characteristics (Lenk et al., 1996).  How much does a high price
-lower each person's rating?  The regression of one person has 14 coefficients and 20 rows, so it is shrunk towards the prior mean.
+180 people rated 20 computers each, which are described by 13 characteristics (Lenk et al., 1996).
+How much does a high price lower each person's rating?  The regression of one person has 14
+coefficients and 20 rows, so it is shrunk towards the prior mean.
 """
 
 import sys

@@ -1,11 +1,13 @@
 """Losses l(p, y) of a prediction p and a target y, for the within-task problem and its dual.
 
-A loss is defined by the parameters of its conjugate in p, l*(a, y) = sup over p of a p - l(p, y).  For all losses of this
-module except the logistic one, the conjugate is a quadratic with a kink on an interval (a dual box):
+A loss is defined by the parameters of its conjugate in p, l*(a, y) = sup over p of a p - l(p, y).
+For all losses of this module except the logistic one, the conjugate is a quadratic with a kink on
+an interval (a dual box):
 
     l*(a, y) = a linear + 1/2 quadratic a^2 + kink |a|   on [lower, upper], infinity elsewhere.
 
-`LOSSES` maps the names to the classes.  To add a loss with a dual box, define its class and add it there.
+`LOSSES` maps the names to the classes.  To add a loss with a dual box, define its class and add it
+there.
 """
 
 from abc import ABC, abstractmethod
@@ -31,7 +33,8 @@ __all__ = ["EpsilonInsensitive", "Huber", "Pinball"]
 class DualBox(NamedTuple):
     """Parameters of the conjugates for n targets, in new arrays; linear, lower and upper are (n,).
 
-    The logistic loss has no dual box: its ``linear`` is the targets, and other fields have no meaning.
+    The logistic loss has no dual box: its ``linear`` is the targets, and other fields have no
+    meaning.
     """
 
     linear: Floats
@@ -44,7 +47,9 @@ class DualBox(NamedTuple):
 
 @dataclass(frozen=True)
 class Loss(Stored, ABC):
-    """Base class of the losses, convex in p.  ``value``, ``error`` and ``subgradient`` are elementwise and broadcast."""
+    """Base class of the losses, convex in p.  ``value``, ``error`` and ``subgradient`` are
+    elementwise and broadcast.
+    """
 
     name: ClassVar[str]
     piecewise_linear: ClassVar[bool] = False  # whether the dual box has no quadratic term
@@ -120,7 +125,8 @@ class MarginLoss(Loss):
         bad = values[~np.isin(values, (-1, 1))]
         if bad.size:
             raise ValueError(
-                f"The {self.name} loss needs targets -1 and +1, but {name} contains {name_some(bad)}. "
+                f"The {self.name} loss needs targets -1 and +1, but {name} contains "
+                f"{name_some(bad)}. "
                 f"Recode two classes first, for example with np.where({name} == positive, 1, -1)."
             )
 
@@ -135,7 +141,9 @@ class Absolute(BoxLoss):
 
 @dataclass(frozen=True)
 class Pinball(BoxLoss):
-    """l(p, y) = q (y - p)_+ + (1 - q) (p - y)_+, minimised in expectation by the q-quantile of y."""
+    """l(p, y) = q (y - p)_+ + (1 - q) (p - y)_+, minimised in expectation by the q-quantile of
+    y.
+    """
 
     quantile: float = 0.5
     name: ClassVar[str] = "pinball"

@@ -13,8 +13,8 @@ from tailored.tasks.task_set import TaskSet
 from .methods import Array, predictions
 from .splits import Split
 
-#: Support rows that intervals are judged with besides those that they are calibrated at, where so many are given, and
-#: the coverage that is asked for.
+#: Support rows that intervals are judged with besides those that they are calibrated at, where so
+#: many are given, and the coverage that is asked for.
 INTERVAL_ROWS, COVERAGE = (0, 5), 0.9
 #: Intervals are judged at a number of rows that at least so many new tasks have.
 FEWEST_TASKS = 5
@@ -42,7 +42,9 @@ def weight_error(method: Any, split: Split) -> float | None:
 
 
 def calibrated_rows(method: Any) -> list[int]:
-    """The numbers of rows that the method's intervals are calibrated at; none where it gives no intervals."""
+    """The numbers of rows that the method's intervals are calibrated at; none where it gives no
+    intervals.
+    """
     calibration = getattr(method, "calibration_", None)
     return [] if calibration is None else sorted({round(float(n)) for n in calibration.rows})
 
@@ -50,7 +52,9 @@ def calibrated_rows(method: Any) -> list[int]:
 def coverage(
     method: Any, split: Split, rows: tuple[int, ...], seed: int
 ) -> dict[str, tuple[float, float]]:
-    """Share of query rows inside their intervals and mean width: means over tasks, by the number of support rows."""
+    """Share of query rows inside their intervals and mean width: means over tasks, by the number of
+    support rows.
+    """
     calibrated = calibrated_rows(method)
     extra = [n for n in (*INTERVAL_ROWS, *rows) if n <= split.support.sizes.min()]
     levels = {str(n): split.with_exactly(n, seed) for n in sorted({*extra, *calibrated[:-1]})}

@@ -1,6 +1,7 @@
 """Methods of the benchmark, each with its defaults: no argument depends on the data set.
 
-The one exception is how the rows of a new task come (`Split.arrival`), which only the user can know.
+The one exception is how the rows of a new task come (`Split.arrival`), which only the user can
+know.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ class Known:
         return rows.predictions(rows.Rows.of(query, weights.shape[1] > query.n_features), weights)
 
 
-#: The rival that every split of the multilevel sets is paired with; of the others ten are enough to place them.
+#: The rival that every split of the multilevel sets is paired with; of the others ten are enough to
+#: place them.
 PAIRED = "lme4"
 
 

@@ -58,7 +58,9 @@ def load(seed: int, data: str | None) -> Split:
 
 
 def stability_table(first: int) -> tuple[list[str], list[list[Any]]]:
-    """Predictions for a state without rows, for each relabelling of the states and each `random_state`."""
+    """Predictions for a state without rows, for each relabelling of the states and each
+    `random_state`.
+    """
     table, head = _read(), ["relabelling", "random_state", *(f"size_{size}" for size in SIZES)]
     X = np.column_stack([np.full(len(SIZES), np.median(table[:, 2])), SIZES])
     lines: list[list[Any]] = []

@@ -51,14 +51,16 @@ class TrialResult:
     clipped: float | None = None
     #: The error after adapting on few support rows.
     cold: dict[str, float] = field(default_factory=dict)
-    #: Share of query rows inside their intervals, and mean width.  "most" is the largest calibrated number of rows.
+    #: Share of query rows inside their intervals, and mean width.  "most" is the largest calibrated
+    #: number of rows.
     coverage: dict[str, tuple[float, float]] = field(default_factory=dict)
     #: Mean absolute and root mean squared error over all query rows.
     row_error: float | None = None
     row_rmse: float | None = None
     #: The numbers of rows that the intervals are calibrated at.
     calibrated: list[int] = field(default_factory=list)
-    #: Mean over tasks of ‖ŵ − w‖, after adapting on all support rows; None if the true weights are not known.
+    #: Mean over tasks of ‖ŵ − w‖, after adapting on all support rows; None if the true weights are
+    #: not known.
     weight_error: float | None = None
 
 
@@ -139,8 +141,9 @@ def run_benchmark(
 ) -> Finished:
     """Run what is not there yet; finished trials are kept in ``out`` and reused.
 
-    A data set without its local files, or a method without its program, is left out: the reason is printed on
-    standard error and kept in ``skipped`` of the result.  ``only_finished`` runs nothing.
+    A data set without its local files, or a method without its program, is left out: the reason is
+    printed on standard error and kept in ``skipped`` of the result.  ``only_finished`` runs
+    nothing.
     """
     for name in suites:
         check_choice("data set", name, SUITES)
@@ -190,7 +193,9 @@ def _run_and_store(trial: Trial, out: Path, data: str | None) -> None:
 
 
 def read(path: Path) -> TrialResult | None:
-    """Return a finished trial; None if there is no file, or (with a warning) none that can be read."""
+    """Return a finished trial; None if there is no file, or (with a warning) none that can be
+    read.
+    """
     if not path.exists():
         return None
     try:

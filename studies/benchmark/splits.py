@@ -1,6 +1,8 @@
-"""One seed of a data set: training tasks, and support and query rows of new tasks; and how each kind is drawn.
+"""One seed of a data set: training tasks, and support and query rows of new tasks; and how each
+kind is drawn.
 
-Training and validation tasks of the paper's protocol come as one set: every method uses them as it likes.
+Training and validation tasks of the paper's protocol come as one set: every method uses them as it
+likes.
 """
 
 from __future__ import annotations
@@ -28,9 +30,11 @@ class Split:
     query: TaskSet
     #: The known scale of the targets, for clipping.
     target_range: tuple[float, float] | None = None
-    #: The new tasks with all rows, if intervals are also judged with more rows than those of ``support``.
+    #: The new tasks with all rows, if intervals are also judged with more rows than those of
+    #: ``support``.
     new: TaskSet | None = None
-    #: Arguments of the learner that say how rows of new tasks arrive, if they do not arrive at random.
+    #: Arguments of the learner that say how rows of new tasks arrive, if they do not arrive at
+    #: random.
     arrival: Mapping[str, Any] = field(default_factory=dict)
     oracle: BayesOracle | None = None
     #: The true weights (T, d) of the new tasks, where the error of weights is measured.
@@ -54,7 +58,9 @@ class Split:
         return tasks.with_rows(place < n_rows, np.minimum(tasks.sizes, n_rows))
 
     def with_exactly(self, n_rows: int, seed: int) -> tuple[TaskSet, TaskSet]:
-        """Support of ``n_rows`` rows and query, of those new tasks that have the rows; there may be none."""
+        """Support of ``n_rows`` rows and query, of those new tasks that have the rows; there may be
+        none.
+        """
         if self.new is None or n_rows <= self.support.sizes.min():
             enough = np.flatnonzero(self.support.sizes >= n_rows)
             return self.given(n_rows, seed)[enough], self.query[enough]
@@ -79,7 +85,8 @@ def clusters(n_clusters: int, **options: Any) -> Load:
     return load
 
 
-#: New tasks of an environment with an oracle: enough that seeds, not they, are what a standard error is made of.
+#: New tasks of an environment with an oracle: enough that seeds, not they, are what a standard
+#: error is made of.
 N_NEW = 400
 
 
@@ -91,7 +98,8 @@ def with_oracle(
     n_noise: int = 0,
     **options: Any,
 ) -> Load:
-    """Tasks of `make_clusters` with a hint or of `make_circle`, with ``n_rows`` rows, of which new tasks give ``n_given``.
+    """Tasks of `make_clusters` with a hint or of `make_circle`, with ``n_rows`` rows, of which new
+    tasks give ``n_given``.
 
     ``n_noise`` standard normal columns are appended to the side information.
     """
@@ -120,9 +128,11 @@ def with_oracle(
 
 
 def subspaces(n_train: int, d: int, rank: int, n_rows: int, n_clusters: int = 1) -> Load:
-    """Tasks with w = P u, u ~ N(0, I / rank) and one of orthogonal bases P; inputs and noise are standard normal.
+    """Tasks with w = P u, u ~ N(0, I / rank) and one of orthogonal bases P; inputs and noise are
+    standard normal.
 
-    One cluster is the shared subspace of Tripuraneni, Jin and Jordan.  New tasks have ten query rows more.
+    One cluster is the shared subspace of Tripuraneni, Jin and Jordan.  New tasks have ten query
+    rows more.
     """
 
     def load(seed: int, data: str | None) -> Split:
@@ -177,11 +187,14 @@ def ratings(read: Callable[..., Ratings], n_train: int, n_test: int) -> Load:
 
 
 def multilevel(name: str, n_given: int, *, in_time: bool) -> Load:
-    """A quarter of the groups, at least five, is new; of each some rows are given, random or the first ones."""
+    """A quarter of the groups, at least five, is new; of each some rows are given, random or the
+    first ones.
+    """
 
     def load(seed: int, data: str | None) -> Split:
         read = load_multilevel(name, data)
-        # Rows are handed over as plain arrays here; a model that knows names would miss them, row after row.
+        # Rows are handed over as plain arrays here; a model that knows names would miss them, row
+        # after row.
         tasks = read.replace(feature_names=None, encoding=None)
         order = np.random.default_rng(seed).permutation(len(tasks))
         n_new = max(5, len(tasks) // 4)

@@ -39,7 +39,8 @@ class Suite:
     n_splits: int = 10  # number of seeds
     is_multilevel: bool = False  # whether it is compared with lme4
     cold_rows: tuple[int, ...] = COLD_ROWS  # small numbers of support rows
-    #: New tasks per training task where the splits share tasks, for the corrected t-test; 0 where every seed draws new tasks.
+    #: New tasks per training task where the splits share tasks, for the corrected t-test; 0 where
+    #: every seed draws new tasks.
     overlap: float = 0.0
 
     @property
@@ -104,7 +105,9 @@ def _known(
     only: str | None = None,
     rivals: tuple[str, ...] = (),
 ) -> Suite:
-    """An environment with an oracle, at these numbers of rows; ``only`` names the one method to compare it with."""
+    """An environment with an oracle, at these numbers of rows; ``only`` names the one method to
+    compare it with.
+    """
     others = _NO_RATINGS if only is None else tuple(set(METHODS) - {only})
     also = (ORACLE, *rivals, *((only,) if only else ()))
     return Suite(description, n_train, load, others, also, cold_rows=rows)
@@ -134,7 +137,8 @@ SUITES: dict[str, Suite] = {
         rivals=(SPLINES, PER_CATEGORY),
     ),
     "hint-4": _known(
-        "four clusters of rank 3, d = 12, and a hint that is right 62.5 % of the time; 6 support rows",
+        "four clusters of rank 3, d = 12, and a hint that is right 62.5 % of the time; 6 support "
+        "rows",
         300,
         splits.with_oracle(
             datasets.make_clusters, 300, 25, 6, n_clusters=4, n_features=12, rank=3, hint=0.5
@@ -150,7 +154,8 @@ SUITES: dict[str, Suite] = {
         rivals=(SPLINES,),
     ),
     "circle-150": _known(
-        "weights on a circle, whose position is the side information, d = 6, 150 tasks of 12 rows; 3 support rows",
+        "weights on a circle, whose position is the side information, d = 6, 150 tasks of 12 rows; "
+        "3 support rows",
         150,
         splits.with_oracle(datasets.make_circle, 150, 12, 3, n_features=6),
         (0, 1, 3),
@@ -165,7 +170,8 @@ SUITES: dict[str, Suite] = {
     ),
     **{
         f"circle-noise-{n}": _known(
-            f"circle with {n} columns of noise in the side information, {n_train} tasks; 3 support rows",
+            f"circle with {n} columns of noise in the side information, {n_train} tasks; 3 support "
+            "rows",
             n_train,
             splits.with_oracle(datasets.make_circle, n_train, 20, 3, n),
             (3,),

@@ -96,9 +96,10 @@ class Mean(NamedTuple):
 class Change(NamedTuple):
     """Geometric mean of the ratios of errors on the same seeds, minus one, in percent.
 
-    ``error`` is its standard error, ``upper`` its one-sided 95 % limit from Student's t over the log ratios, and ``t``
-    the statistic; all are NaN for a single seed.  ``overlap`` is the number of new groups per training group where
-    splits share groups (Nadeau and Bengio's corrected t), else zero.
+    ``error`` is its standard error, ``upper`` its one-sided 95 % limit from Student's t over the
+    log ratios, and ``t`` the statistic; all are NaN for a single seed.  ``overlap`` is the number
+    of new groups per training group where splits share groups (Nadeau and Bengio's corrected t),
+    else zero.
     """
 
     n: int
@@ -172,8 +173,9 @@ def trials_table(results: Results) -> Table:
 class Line:
     """One method on one data set.
 
-    ``difference`` is the mean paired difference to the best baseline of the data set, in percent of the error of that
-    baseline.  ``p_value`` is that of the paired t-test over the seeds, corrected for splits that share tasks.
+    ``difference`` is the mean paired difference to the best baseline of the data set, in percent of
+    the error of that baseline.  ``p_value`` is that of the paired t-test over the seeds, corrected
+    for splits that share tasks.
     """
 
     suite: str
@@ -212,7 +214,9 @@ def summarise(results: Results, *, clipped: bool = False) -> list[Line]:
 
 
 def _best_baseline(methods: dict[str, dict[int, float]]) -> str:
-    """Return the baseline with the lowest error on the seeds that all baselines have; some take fewer."""
+    """Return the baseline with the lowest error on the seeds that all baselines have; some take
+    fewer.
+    """
     baselines = {m: by_seed for m, by_seed in methods.items() if METHODS[m].is_baseline}
     if not baselines:
         return ""
@@ -226,7 +230,9 @@ def _best_baseline(methods: dict[str, dict[int, float]]) -> str:
 def _paired(
     ours: dict[int, float], theirs: dict[int, float], overlap: float
 ) -> tuple[float, float]:
-    """Return the mean difference in percent, and the two-sided p-value of Nadeau and Bengio's corrected t-test."""
+    """Return the mean difference in percent, and the two-sided p-value of Nadeau and Bengio's
+    corrected t-test.
+    """
     from scipy import stats
 
     seeds = sorted(set(ours) & set(theirs))
@@ -242,7 +248,9 @@ def _paired(
 
 
 def results_table(results: Results) -> Table:
-    """Every method on every data set, the lowest error first; also of predictions clipped to the target's range."""
+    """Every method on every data set, the lowest error first; also of predictions clipped to the
+    target's range.
+    """
     head = ["data_set", "predictions", "method", "seeds", "mae", "deviation", "best_baseline"]
     head += ["difference_percent", "corrected_p", "fit_seconds"]
     lines: list[list[Any]] = []
@@ -317,7 +325,9 @@ def lme4_rows_table(results: Results) -> Table:
 
 
 def oracle_table(results: Results) -> Table:
-    """Errors where the environment is known, against the oracle that knows it; of the weights where they are known."""
+    """Errors where the environment is known, against the oracle that knows it; of the weights where
+    they are known.
+    """
     head = [
         "data_set",
         "rows",
@@ -354,7 +364,9 @@ def oracle_table(results: Results) -> Table:
 
 
 def intervals_table(results: Results) -> Table:
-    """Coverage and width of the 90 % intervals of the recommended learner, by the number of support rows."""
+    """Coverage and width of the 90 % intervals of the recommended learner, by the number of support
+    rows.
+    """
     head = ["data_set", "rows", "seeds", "coverage", "coverage_error", "width"]
     lines: list[list[Any]] = []
     for suite in _suites(results):

@@ -1,6 +1,7 @@
 """Meta-learners of the literature that the paper compares with or builds on.
 
-Each learns a representation τ(s) and a prior mean b(s), and selects its hyper-parameters on held-out tasks.
+Each learns a representation τ(s) and a prior mean b(s), and selects its hyper-parameters on
+held-out tasks.
 """
 
 from .bias_learning import ConditionalBiasLearner, UnconditionalBiasLearner

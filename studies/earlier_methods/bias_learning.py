@@ -51,7 +51,8 @@ class _BiasLearner(SearchedLearner):
         phis: Array,
         candidates: list[dict[str, float]],
     ) -> list[RepresentationPrior | None]:
-        # The mean of ‖φ‖² over the tasks: with it features act as if their root mean square were one.
+        # The mean of ‖φ‖² over the tasks: with it features act as if their root mean square were
+        # one.
         squared = np.einsum("tk,tk->", phis, phis) / len(phis)
         learned = [
             self._descend(start.algorithm, rows, phis, squared, **candidate)
@@ -101,7 +102,8 @@ class _BiasLearner(SearchedLearner):
 
 
 class UnconditionalBiasLearner(_BiasLearner):
-    """``min over b of E min_w 1/n Σ ℓ(<x_i, w>, y_i) + λ/2 ‖w - b‖²`` by SGD, the mean of the iterates.
+    """``min over b of E min_w 1/n Σ ℓ(<x_i, w>, y_i) + λ/2 ‖w - b‖²`` by SGD, the mean of the
+    iterates.
 
     Helps when the weight vectors of the tasks are close to one vector, rather than in one subspace.
 

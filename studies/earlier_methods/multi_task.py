@@ -1,4 +1,6 @@
-"""Multi-task feature learning (Argyriou, Evgeniou, Pontil): all training tasks at once, alternating."""
+"""Multi-task feature learning (Argyriou, Evgeniou, Pontil): all training tasks at once,
+alternating.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,13 @@ from .searched import Array, SearchedLearner
 
 
 class MultiTaskFeatureLearner(SearchedLearner):
-    """``min over W, θ ⪰ 0, Tr θ <= 1 of 1/T Σ_t [1/n Σ_i ℓ(<x_i, w_t>, y_i) + λ/2 w_tᵀθ†w_t] + λε/2 Tr θ†``.
+    """``min over W, θ ⪰ 0, Tr θ <= 1 of 1/T Σ_t [1/n Σ_i ℓ(<x_i, w_t>, y_i) + λ/2 w_tᵀθ†w_t] + λε/2
+    Tr θ†``.
 
-    For fixed θ the tasks are separate; for fixed weights ``θ = (WᵀW/T + εI)^½ / Tr(·)``.  Alternating
-    between the two decreases the (jointly convex) objective at every round; with ε = 0 its minimum is that
-    of trace-norm regularisation, ``λ/2 ‖W‖²_*/T``.  A new task is fitted with the representation θ/λ.
+    For fixed θ the tasks are separate; for fixed weights ``θ = (WᵀW/T + εI)^½ / Tr(·)``.
+    Alternating between the two decreases the (jointly convex) objective at every round; with ε = 0
+    its minimum is that of trace-norm regularisation, ``λ/2 ‖W‖²_*/T``.  A new task is fitted with
+    the representation θ/λ.
 
     Parameters
     ----------
@@ -32,8 +36,8 @@ class MultiTaskFeatureLearner(SearchedLearner):
     n_rounds : int, default=50
         At most; stops when the objective decreases by less than 1e-6 of its value.
     loss, fit_intercept, tol, n_jobs, random_state
-        As for `UnconditionalLearner`; the within-task algorithm is exact, without which the alternation would not
-        descend.
+        As for `UnconditionalLearner`; the within-task algorithm is exact, without which the
+        alternation would not descend.
 
     Attributes
     ----------

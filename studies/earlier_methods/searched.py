@@ -1,4 +1,6 @@
-"""What the earlier methods share: train every candidate on the same tasks, keep the best on held-out ones."""
+"""What the earlier methods share: train every candidate on the same tasks, keep the best on
+held-out ones.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +29,20 @@ Array = NDArray[np.float64]
 class SearchedLearner(PaperLearner):
     """Base of the earlier methods.
 
-    A subclass lists its hyper-parameters in ``_grid`` (name of the constructor's argument to the candidates
-    tried for "search") and learns a prior for each candidate in ``_train``.
+    A subclass lists its hyper-parameters in ``_grid`` (name of the constructor's argument to the
+    candidates tried for "search") and learns a prior for each candidate in ``_train``.
 
     Attributes
     ----------
     best_params_ : dict
     search_results_ : list of dict
-        The candidates with their error on the held-out tasks (NaN when there was nothing to choose).
+        The candidates with their error on the held-out tasks (NaN when there was nothing to
+        choose).
     """
 
     _grid: ClassVar[dict[str, tuple[float, ...]]]
-    #: Fraction of the tasks to choose on, fraction of their support rows, and iterations within a task.
+    #: Fraction of the tasks to choose on, fraction of their support rows, and iterations within a
+    #: task.
     validation_fraction, support, max_iter = 0.2, 0.5, 1000
     random_state: Any
     #: Fitted attributes of a method, by candidate.
@@ -158,7 +162,8 @@ class SearchedLearner(PaperLearner):
         errors = np.array([np.inf if prior is None else 0.0 for prior in priors])
         if np.isinf(errors).all():
             raise ValueError(
-                f"step_size: the iterates overflow with every one of {candidates}; give smaller ones."
+                f"step_size: the iterates overflow with every one of {candidates}; give smaller "
+                "ones."
             )
         if len(candidates) > 1:
             support, query = held_out.support_query(self.support, random_state=self.random_state)

@@ -1,4 +1,6 @@
-"""The previous state of the art: one representation in a trace ball, and a regularisation parameter."""
+"""The previous state of the art: one representation in a trace ball, and a regularisation
+parameter.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ def project_trace_ball(matrix: Array, radius: float) -> Array:
     values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
     values = np.maximum(values, 0.0)
     if values.sum() > radius:
-        # The eigenvalues move to the simplex: all lose the same amount, and none falls below zero.  Counted from the
-        # largest one, beside which the radius may be rounding.
+        # The eigenvalues move to the simplex: all lose the same amount, and none falls below zero.
+        # Counted from the largest one, beside which the radius may be rounding.
         values = values - values[-1]
         falling = values[::-1]
         losses = (np.cumsum(falling) - radius) / np.arange(1, len(falling) + 1)
@@ -46,11 +48,11 @@ class TraceBall(Factored):
 class TraceConstrainedLearner(SearchedLearner):
     """``min over θ ⪰ 0, Tr θ <= 1 of E min_w 1/n Σ ℓ(<x_i, w>, y_i) + λ/2 wᵀθ†w`` by projected SGD.
 
-    The unconditional method of the earlier literature (Remark no_lambda, Eq. previous_unconditional_oracle):
-    its meta-objective is the regularised empirical risk alone, so that nothing but the trace constraint keeps
-    θ small and the scale is left to a second hyper-parameter.  Returns the average of the iterates from
-    ``θ = I/d``; within a task this is our problem at the representation θ/λ, which is what
-    ``representation`` gives.
+    The unconditional method of the earlier literature (Remark no_lambda, Eq.
+    previous_unconditional_oracle): its meta-objective is the regularised empirical risk alone, so
+    that nothing but the trace constraint keeps θ small and the scale is left to a second
+    hyper-parameter.  Returns the average of the iterates from ``θ = I/d``; within a task this is
+    our problem at the representation θ/λ, which is what ``representation`` gives.
 
     Parameters
     ----------

@@ -25,7 +25,9 @@ Lines = Sequence[Sequence[Any]]
 
 
 def draw_relative(lines: Lines) -> Any:
-    """Draw the errors of tailored relative to lme4, with 95 % bands; the lines are its lines of ``lme4-rows.csv``."""
+    """Draw the errors of tailored relative to lme4, with 95 % bands; the lines are its lines of
+    ``lme4-rows.csv``.
+    """
 
     def draw(ax: Any, own: Lines) -> None:
         x, (change, margin) = (

@@ -1,4 +1,6 @@
-"""Curves of the reproduction: test error by the number of training tasks, validation error by the step size."""
+"""Curves of the reproduction: test error by the number of training tasks, validation error by the
+step size.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ def plot_curves(
         ax.fill_between(
             n_tasks, mean - band, mean + band, color=style.color, alpha=0.18, linewidth=0
         )
-        # Markers identify the line and are not samples; they are shifted, so that none hides another.
+        # Markers identify the line and are not samples; they are shifted, so that none hides
+        # another.
         every = place * len(mean) // 24, max(len(mean) // 8, 1)
         marks: Any = {
             "marker": style.marker,
@@ -82,7 +85,9 @@ def label(method: str) -> str:
 
 
 def plot_step_sizes(ax: Any, curves: Mapping[str, Curves], title: str) -> None:
-    """Draw the validation error at the end of training by step size, and the steps that each seed chose."""
+    """Draw the validation error at the end of training by step size, and the steps that each seed
+    chose.
+    """
     stepped = {method: curve for method, curve in curves.items() if len(curve.step_sizes)}
     top = 0.0
     if "independent" in curves:

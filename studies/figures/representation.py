@@ -45,11 +45,15 @@ class RepresentationDisplay:
 
     @property
     def beyond_mean(self) -> Array:
-        """What each group's τ has more of than the mean of the groups, (m, d, d), where it has more."""
+        """What each group's τ has more of than the mean of the groups, (m, d, d), where it has
+        more.
+        """
         return np.maximum(self.taus - self.taus.mean(axis=0), 0.0)
 
     def plot(self) -> Any:
-        """Draw τ and what it has beyond the mean, group by group, and the spectra; returns the figure."""
+        """Draw τ and what it has beyond the mean, group by group, and the spectra; returns the
+        figure.
+        """
         import matplotlib.pyplot as plt
 
         n_columns = len(self.taus) + (self.shared is not None)

@@ -12,7 +12,9 @@ from tailored.show.displays import pyplot
 
 
 class Style(NamedTuple):
-    """Colours differ in lightness, and dashes and markers differ as well: any one of the three is enough."""
+    """Colours differ in lightness, and dashes and markers differ as well: any one of the three is
+    enough.
+    """
 
     color: str
     linestyle: str | tuple[int, tuple[int, ...]]
@@ -41,7 +43,9 @@ STYLES = {
 
 
 def panels(drawings: Sequence[Callable[[Any], None]]) -> Any:
-    """Return one figure with a panel for each function that draws on axes, and one legend for all."""
+    """Return one figure with a panel for each function that draws on axes, and one legend for
+    all.
+    """
     n_columns = min(len(drawings), 3 if len(drawings) != 4 else 2)
     n_rows = -(-len(drawings) // n_columns)
     figure, axes = pyplot().subplots(

@@ -28,7 +28,9 @@ def draw_study(study: Any) -> Any:
 
 
 def _advantage(study: Any, left: Any, right: Any) -> None:
-    """Excess risks and their bounds against m; the ratio of unconditional to conditional, and √m."""
+    """Excess risks and their bounds against m; the ratio of unconditional to conditional, and
+    √m.
+    """
     m = study.column("clusters", what="bound")
     for what, line, marker in (("bound", ":", ""), ("oracle", "--", "s"), ("learned", "-", "o")):
         for side, color in SIDES.items():
@@ -63,7 +65,8 @@ def _rates(study: Any, left: Any, right: Any) -> None:
         )
         look: Any = {"color": color, "marker": "o", "ms": 4}
         left.errorbar(T, excess, 2 * error, label=_sloped(method, T, excess), **look)
-        # A λ that is off has a bound of its own, and it says nothing about the rate: it is not shown.
+        # A λ that is off has a bound of its own, and it says nothing about the rate: it is not
+        # shown.
         if color != SPOILT:
             right.plot(T, bound, label=_sloped(method, T, bound), **look)
     for ax in (left, right):

@@ -1,4 +1,6 @@
-"""Describe the registered tables, print the order in which tables were drawn, or run the benchmark."""
+"""Describe the registered tables, print the order in which tables were drawn, or run the
+benchmark.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The variants of Algorithm 1 that produced the published numbers, run on the published data and compared seed by seed.
+"""The variants of Algorithm 1 that produced the published numbers, run on the published data and
+compared seed by seed.
 
-``seeds.csv`` has the published errors. `VARIANTS` says what the published runs compute. `algorithm_1` is the algorithm
-of the text on the same data.
+``seeds.csv`` has the published errors. `VARIANTS` says what the published runs compute.
+`algorithm_1` is the algorithm of the text on the same data.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ VARIANTS: dict[tuple[str, str], Variant | None] = {
 }
 EXPERIMENTS = list(dict.fromkeys(experiment for experiment, _ in VARIANTS))
 METHODS = list(dict.fromkeys(method for _, method in VARIANTS))
-#: Seeds of runs that are compared but may differ; rounding decides the published ones (see `published_section`).
+#: Seeds of runs that are compared but may differ; rounding decides the published ones (see
+#: `published_section`).
 MAY_DIFFER: dict[tuple[str, str], Sequence[int]] = {
     ("lenk", "independent"): range(5),
     ("lenk", "conditional-kronecker"): range(5),
@@ -138,7 +140,9 @@ def tikhonov(X: Array, y: Array) -> Array:
 
 
 def load(experiment: str, seed: int, path: str | None = None) -> Data:
-    """Draw the published tasks of a seed with NumPy's legacy generator; ``path`` is the folder of the real data."""
+    """Draw the published tasks of a seed with NumPy's legacy generator; ``path`` is the folder of
+    the real data.
+    """
     rng = np.random.RandomState(seed)
     if experiment == "lenk":
         return _lenk(rng, path)
@@ -220,7 +224,9 @@ def _padded(tasks: list[Task]) -> tuple[Array, Array, Array]:
 
 
 def one_pass(theta: Array, X: Array, y: Array, n: Array) -> tuple[Array, Array, Array]:
-    """Return the subgradients, the last iterate, and the mean of the iterates after each step, for many tasks."""
+    """Return the subgradients, the last iterate, and the mean of the iterates after each step, for
+    many tasks.
+    """
     shape = np.broadcast_shapes(theta.shape[:-2], X.shape[:-2])
     w, total = np.zeros((*shape, X.shape[-1])), np.zeros((*shape, X.shape[-1]))
     signs = np.zeros((*shape, X.shape[-2]))
@@ -235,7 +241,9 @@ def one_pass(theta: Array, X: Array, y: Array, n: Array) -> tuple[Array, Array, 
 
 
 def test_error(thetas: Array, part: Part) -> Array:
-    """Return the mean over tasks of the mean absolute error of a task, for ``thetas`` (..., T, d, d)."""
+    """Return the mean over tasks of the mean absolute error of a task, for ``thetas`` (..., T, d,
+    d).
+    """
     w = one_pass(thetas, part.X, part.y, part.n)[2]
     errors = np.abs(np.einsum("tnd,...td->...tn", part.query_X, w) - part.query_y)
     return np.asarray((errors.sum(axis=-1) / part.query_n).mean(axis=-1))
@@ -249,7 +257,9 @@ def feature_matrix(kind: str, phi: Array, d: int) -> Array:
 
 
 def used_rows(kind: str, d: int, k: int) -> NDArray[np.intp]:
-    """Return the rows of T(φ) that are not zero for every φ; other rows and columns of H stay zero."""
+    """Return the rows of T(φ) that are not zero for every φ; other rows and columns of H stay
+    zero.
+    """
     return np.flatnonzero(feature_matrix(kind, np.ones(k), d).any(axis=1))
 
 
@@ -267,7 +277,8 @@ def run_variant(
     *,
     dense: bool = False,
 ) -> tuple[Array, Array]:
-    """Return test errors (n_checkpoints, n_steps) and validation errors at the end (n_steps,) of a variant.
+    """Return test errors (n_checkpoints, n_steps) and validation errors at the end (n_steps,) of a
+    variant.
 
     H is stored on `used_rows`, which is exact; ``dense`` stores all of it.
     """
@@ -317,7 +328,9 @@ def run_variant(
 
 
 def algorithm_1(data: Data, method: str) -> float:
-    """Return the test error of Algorithm 1 as in the text (Eq. 18, dual gradient), by the library's solver."""
+    """Return the test error of Algorithm 1 as in the text (Eq. 18, dual gradient), by the library's
+    solver.
+    """
     train, validation, test, _ = data
     d, k, loss = (
         train.X.shape[2],
@@ -339,13 +352,17 @@ def algorithm_1(data: Data, method: str) -> float:
 
 
 def published_errors() -> pd.DataFrame:
-    """Return the published test errors at checkpoints: the columns of `KEY`, n_tasks and test_error."""
+    """Return the published test errors at checkpoints: the columns of `KEY`, n_tasks and
+    test_error.
+    """
     with (resources.files(__package__) / "seeds.csv").open() as file:
         return pd.read_csv(file)
 
 
 def compare(experiment: str, method: str, seed: int, path: str | None = None) -> dict[str, Any]:
-    """Run a published variant, and Algorithm 1, on the published data of a seed; return a row of the table."""
+    """Run a published variant, and Algorithm 1, on the published data of a seed; return a row of
+    the table.
+    """
     published = (
         published_errors()
         .set_index(KEY)
@@ -397,7 +414,9 @@ def compare_all(
     n_jobs: int | None,
     resume: bool,
 ) -> pd.DataFrame:
-    """Compare published runs with their reproduction; the table in ``out`` is rewritten after each run."""
+    """Compare published runs with their reproduction; the table in ``out`` is rewritten after each
+    run.
+    """
     path = out / RESULTS_FILE
     rows = read_comparisons(path).to_dict("records") if path.exists() else []
     if rows and not resume:
@@ -426,7 +445,9 @@ def failing(table: pd.DataFrame) -> list[str]:
 
 
 def published_section(results: Path | None = None) -> str:
-    """Return the section of the reproduction page about the published runs, from a table of `compare_all`."""
+    """Return the section of the reproduction page about the published runs, from a table of
+    `compare_all`.
+    """
     table = read_comparisons(results or COMMITTED)
     head = [
         "experiment",

@@ -1,4 +1,6 @@
-"""One cell of an experiment: a seed, a method and a step size in; a test curve and a validation error out."""
+"""One cell of an experiment: a seed, a method and a step size in; a test curve and a validation
+error out.
+"""
 
 from __future__ import annotations
 
@@ -52,10 +54,12 @@ class CellResult:
     Attributes
     ----------
     test : ndarray of shape (T,) or (1,)
-        Mean error on the test tasks with the mean of the first t iterates, t = 1 .. T; infinite from where
-        the iterates overflowed. `EmpiricalBayesLearner` is fitted once, to all training tasks.
+        Mean error on the test tasks with the mean of the first t iterates, t = 1 .. T; infinite
+        from where the iterates overflowed. `EmpiricalBayesLearner` is fitted once, to all training
+        tasks.
     validation : float
-        Mean error on the validation tasks with the mean of all T iterates; NaN if the method is fitted to them.
+        Mean error on the validation tasks with the mean of all T iterates; NaN if the method is
+        fitted to them.
     arrays : dict of ndarray
         Learned representation, for the figures; empty unless asked for.
     """
@@ -78,7 +82,9 @@ def list_cells(config: ExperimentConfig) -> list[Cell]:
 def run_cells(
     config: ExperimentConfig, cells: Sequence[Cell], data: str | None = None
 ) -> list[CellResult]:
-    """Compute cells of one seed and method; the same bits on every run of the same machine and libraries."""
+    """Compute cells of one seed and method; the same bits on every run of the same machine and
+    libraries.
+    """
     # Overflow is an expected end of the largest steps, and is handled where it is met.
     with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
         prepared = prepare(config, cells[0].seed, data)
@@ -116,7 +122,9 @@ def _empirical_bayes(
 
 
 def _bayes(config: ExperimentConfig, prepared: Prepared) -> CellResult:
-    """Posterior mean of an observer who knows the clusters' planes and the noise, but not a task's cluster."""
+    """Posterior mean of an observer who knows the clusters' planes and the noise, but not a task's
+    cluster.
+    """
     assert prepared.bases is not None
     oracle = ClusterOracle(prepared.bases, dict(config.data.options)["noise"])
     test, validation = (
@@ -147,7 +155,9 @@ def _task_set(n_columns: int, *parts: tuple[Rows, int]) -> TaskSet:
 def _learn(
     config: ExperimentConfig, prepared: Prepared, cells: Sequence[Cell]
 ) -> Iterator[CellResult]:
-    """Algorithm 1 from ``C_1 = I``, ``H_1 = 0``, by the learners' own solver, with the step size of each cell."""
+    """Algorithm 1 from ``C_1 = I``, ``H_1 = 0``, by the learners' own solver, with the step size of
+    each cell.
+    """
     loss = get_loss(config.learning.loss)
     if not np.isfinite(loss.lipschitz):
         raise ValueError("the surrogate of the paper needs a Lipschitz loss")
@@ -201,13 +211,16 @@ class Curve(RunningMean):
 
 
 class Scorer:
-    """Mean over tasks of the mean error on their query rows, after adapting to their support rows."""
+    """Mean over tasks of the mean error on their query rows, after adapting to their support
+    rows.
+    """
 
     def __init__(self, config: ExperimentConfig, part: Part) -> None:
         self.support, self.y = part.support, part.query.y
         self.loss = get_loss(config.learning.loss)
         self.algorithm = WithinTask(self.loss, config.learning.inner)
-        # One product for the predictions of all tasks, and one for the mean over tasks of the means over rows.
+        # One product for the predictions of all tasks, and one for the mean over tasks of the means
+        # over rows.
         X, offsets, sizes = part.query.X, part.query.offsets, part.query.sizes
         self.rows = sparse.block_diag(
             [sparse.csr_array(X[a:b]) for a, b in pairwise(offsets)], format="csr"
@@ -238,7 +251,9 @@ class Scorer:
 def _representation(
     prepared: Prepared, learned: Conditioning, taus: Array
 ) -> dict[str, NDArray[Any]]:
-    """Mean τ of each group of test tasks, in the frame of the figures, and the spectra of H and C."""
+    """Mean τ of each group of test tasks, in the frame of the figures, and the spectra of H and
+    C.
+    """
     C = learned.C
     H = learned.H
     taus = np.broadcast_to(taus, (len(prepared.test), *C.shape))

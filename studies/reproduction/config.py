@@ -1,4 +1,6 @@
-"""The configuration of an experiment: frozen records of plain values (`config_files` reads them)."""
+"""The configuration of an experiment: frozen records of plain values (`config_files` reads
+them).
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ METHODS = {
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be used; the message names the file, the key and what is valid."""
+    """A configuration that cannot be used; the message names the file, the key and what is
+    valid.
+    """
 
 
 @dataclass(frozen=True)
@@ -66,8 +70,8 @@ class Tasks:
 class RowSplit:
     """Rows of a task: ``support`` of them (a number or a share) to adapt on, the others to score.
 
-    ``train`` says whether a training task shows its support rows only, or all of its rows; ``constant``
-    appends a column of ones to the inputs of the inner algorithm.
+    ``train`` says whether a training task shows its support rows only, or all of its rows;
+    ``constant`` appends a column of ones to the inputs of the inner algorithm.
     """
 
     support: int | float
@@ -127,8 +131,9 @@ class ExperimentConfig:
     def identity(self) -> dict[str, Any]:
         """What the numbers of a cell depend on, as plain values.
 
-        Two runs may share a folder when it is equal. The number of seeds is no part of it: the cells of one
-        seed know nothing of the others, so that a run can be continued with more of them.
+        Two runs may share a folder when it is equal. The number of seeds is no part of it: the
+        cells of one seed know nothing of the others, so that a run can be continued with more of
+        them.
         """
         values = dataclasses.asdict(self)
         del values["title"], values["target"]
@@ -160,7 +165,9 @@ class ExperimentConfig:
         methods: Sequence[str] | None = None,
         rank: int | str | None = None,
     ) -> ExperimentConfig:
-        """The same experiment with another grid (``step_sizes`` is their number), methods or rank limit."""
+        """The same experiment with another grid (``step_sizes`` is their number), methods or rank
+        limit.
+        """
         grid, learning = self.grid, self.learning
         if seeds is not None:
             grid = replace(grid, seeds=check_int("seeds", seeds))
@@ -214,7 +221,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
 def select_configs(
     names: Sequence[str | Path], *, quick: bool = False, **overrides: Any
 ) -> list[ExperimentConfig]:
-    """Return the experiments that a command line names, each once; "all" means all of the paper's."""
+    """Return the experiments that a command line names, each once; "all" means all of the
+    paper's.
+    """
     wanted = [each for name in names for each in (EXPERIMENTS if name == "all" else [name])]
     configs = [load_config(name) for name in dict.fromkeys(wanted)]
     taken: set[str] = set()

@@ -12,9 +12,11 @@ Array = NDArray[np.float64]
 
 
 class MeanAtTasks:
-    """The mean of τ over the first t iterates at a fixed set of tasks, for every t; used for learning curves.
+    """The mean of τ over the first t iterates at a fixed set of tasks, for every t; used for
+    learning curves.
 
-    τ at given tasks is linear in ``(H, C)``, so that it is updated by the changes of each step, as in `ExactMean`.
+    τ at given tasks is linear in ``(H, C)``, so that it is updated by the changes of each step, as
+    in `ExactMean`.
 
     Parameters
     ----------
@@ -50,13 +52,16 @@ class MeanAtTasks:
         return np.asarray(total / self.count)
 
     def follow(self, iterate: Factored) -> Array:
-        """Return τ − C at the tasks (T, d, d), updated by the last change of an iterate without a rank limit."""
+        """Return τ − C at the tasks (T, d, d), updated by the last change of an iterate without a
+        rank limit.
+        """
         d, T = len(iterate.C), len(self.phis)
         if self.current is None:
             self.current, self._product = np.zeros((T, d, d)), np.empty((T, d, d))
         change = iterate.change
         if change is not None:
-            # Update in place, because allocating arrays of this size takes longer than the products.
+            # Update in place, because allocating arrays of this size takes longer than the
+            # products.
             flat = self.current.reshape(T, d * d).T
             flat = dger(
                 1.0,

@@ -31,7 +31,9 @@ def draw_all(
     *,
     published: Mapping[str, Mapping[str, Published]] | None = None,
 ) -> list[Path]:
-    """Draw everything that the table and the stored representations show; returns the files written."""
+    """Draw everything that the table and the stored representations show; returns the files
+    written.
+    """
     results = Results.read(results_folder)
     written: list[Path] = []
     with pyplot().rc_context(RC):
@@ -43,7 +45,9 @@ def draw_all(
 
 
 def representation_display(folder: Path, experiment: str) -> RepresentationDisplay:
-    """What a run stored in ``folder``: τ of the first seed of ``experiment`` with its chosen step size."""
+    """What a run stored in ``folder``: τ of the first seed of ``experiment`` with its chosen step
+    size.
+    """
     path = folder / experiment / REPRESENTATION_FILE
     try:
         with np.load(path, allow_pickle=False) as stored:

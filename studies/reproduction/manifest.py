@@ -1,4 +1,6 @@
-"""The manifest beside the table: configurations, and one record per session that added to the folder."""
+"""The manifest beside the table: configurations, and one record per session that added to the
+folder.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """From a configuration and a seed to arrays: who is trained on, who is tested, on which rows.
 
-One seed decides everything random (data, split of tasks, split and order of rows); the methods and step
-sizes of a seed all see the same arrays, so that their differences are paired.
+One seed decides everything random (data, split of tasks, split and order of rows); the methods and
+step sizes of a seed all see the same arrays, so that their differences are paired.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ LOADERS: dict[str, Callable[..., Ratings]] = {
 
 @dataclass(frozen=True)
 class Part:
-    """Tasks to adapt to: ``support`` rows, ``query`` rows that score, and features ``phis`` (T, k)."""
+    """Tasks to adapt to: ``support`` rows, ``query`` rows that score, and features ``phis`` (T,
+    k).
+    """
 
     support: Rows
     query: Rows
@@ -58,7 +60,8 @@ class Prepared:
         A label of each test task for the figures: its cluster, or the tertile of its mean target.
     group_names : tuple of str
     frame : ndarray of shape (d, d)
-        Orthonormal columns in which τ is shown: the clusters' own directions first; the identity elsewhere.
+        Orthonormal columns in which τ is shown: the clusters' own directions first; the identity
+        elsewhere.
     axis_names : tuple of str
         What the columns of ``frame`` are called.
     bases : ndarray of shape (m, d, r) or None
@@ -82,7 +85,9 @@ class Prepared:
 
 @lru_cache(maxsize=8)
 def load_real(source: str, options: tuple[tuple[str, Any], ...], data: str | None) -> Ratings:
-    """The data set of a real experiment; kept per process, because its file is the same for every seed."""
+    """The data set of a real experiment; kept per process, because its file is the same for every
+    seed.
+    """
     try:
         return LOADERS[source](data, **dict(options))
     except OSError:  # the message already says which file is missing
@@ -95,8 +100,8 @@ def load_real(source: str, options: tuple[tuple[str, Any], ...], data: str | Non
 def data_digest(config: ExperimentConfig, data: str | None = None) -> str:
     """SHA-256 of the rows of a real data set ("seeded" for synthetic ones).
 
-    Two files can satisfy one configuration (the whole of Jester and a sample of it); their results must not
-    be mixed.
+    Two files can satisfy one configuration (the whole of Jester and a sample of it); their results
+    must not be mixed.
     """
     if config.data.source not in LOADERS:
         return "seeded"

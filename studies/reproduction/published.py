@@ -21,8 +21,9 @@ class Published(NamedTuple):
 def read_published(path: Path | None = None) -> dict[str, dict[str, Published]]:
     """End-of-curve numbers by experiment and method.
 
-    ``path`` is a CSV file with the columns experiment, method, n_tasks, mean_test_error and std_test_error,
-    of which the largest n_tasks counts; by default the numbers that come with the package.
+    ``path`` is a CSV file with the columns experiment, method, n_tasks, mean_test_error and
+    std_test_error, of which the largest n_tasks counts; by default the numbers that come with the
+    package.
     """
     if path is None:
         text = (resources.files(__package__) / "published.csv").read_text()
@@ -40,7 +41,8 @@ def read_published(path: Path | None = None) -> dict[str, dict[str, Published]]:
                 ends[key] = (n_tasks, numbers)
     except (KeyError, ValueError, TypeError) as error:
         raise ResultsError(
-            f"{path} is no table of published curves ({error!r}); expected the columns experiment, method, "
+            f"{path} is no table of published curves ({error!r}); expected the columns experiment, "
+            "method, "
             "n_tasks, mean_test_error, std_test_error"
         ) from error
     out: dict[str, dict[str, Published]] = {}

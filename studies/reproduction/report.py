@@ -1,7 +1,8 @@
-"""The page that compares the measured with the published numbers, and the table of README's first screen.
+"""The page that compares the measured with the published numbers, and the table of README's first
+screen.
 
-Every number on it is filled in from the table; the sentences around them are in ``commentary.toml``, written
-for the paper's configurations and left out for any other.
+Every number on it is filled in from the table; the sentences around them are in
+``commentary.toml``, written for the paper's configurations and left out for any other.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ PAIRS = (
 
 @dataclass(frozen=True)
 class Numbers:
-    """Errors of one method at the end of the curve, measured and published, ready to be put into sentences."""
+    """Errors of one method at the end of the curve, measured and published, ready to be put into
+    sentences.
+    """
 
     final: Array
     reference: Published | None
@@ -134,7 +137,9 @@ def write_report(
 
 
 def first_screen(results: Results, published: Mapping[str, Mapping[str, Published]]) -> str:
-    """Return the table of README's first screen: mean errors over the seeds, with three significant digits."""
+    """Return the table of README's first screen: mean errors over the seeds, with three significant
+    digits.
+    """
     shorter = {
         "conditional": "conditional (Algorithm 1)",
         "conditional-scaled": "φ scaled",
@@ -195,7 +200,8 @@ def _paired(results: Results) -> list[str]:
     lines = [
         "## Paired differences",
         "",
-        "For each seed, all methods use the same tasks and rows. A negative difference favours the first method.",
+        "For each seed, all methods use the same tasks and rows. A negative difference favours the "
+        "first method.",
         "",
     ]
     lines += _table(
@@ -228,7 +234,8 @@ def _experiment(
     lines = [f"## {title}", ""]
     if text is None:
         lines += [
-            "These results are not those of the paper's configuration, so there is no comment on them.",
+            "These results are not those of the paper's configuration, so there is no comment on "
+            "them.",
             "",
         ]
     else:
@@ -263,16 +270,22 @@ def _figures(results: Results, figures: Path | None, page: Path) -> list[str]:
         return []
     lines = ["## Figures", ""]
     captions = {
-        "curves": "Test error against the number of training tasks: mean and standard deviation over the seeds. "
-        "Hollow marks at the right edge are the last points of the published curves. `EmpiricalBayesLearner` is fitted once, "
+        "curves": "Test error against the number of training tasks: mean and standard "
+        "deviation over the seeds. "
+        "Hollow marks at the right edge are the last points of the published curves. "
+        "`EmpiricalBayesLearner` is fitted once, "
         "to all training and validation tasks.",
         "step-sizes": "Validation error at the end of training against the step size.",
     }
     captions |= {
-        f"representation-{name}": f"{name}: Algorithm 1 on seed 0. Top: absolute values of the entries of the mean τ "
-        "of each group of test tasks, and of the matrix C of the unconditional learner. A group is a cluster or, for real "
-        "data, a third of the test tasks, sorted by mean target. Bottom: by how much the entries of the mean τ of a group "
-        "exceed their mean over the groups; zero where they do not. Right: eigenvalues of the averages of H and C over "
+        f"representation-{name}": f"{name}: Algorithm 1 on seed 0. Top: absolute values of the "
+        "entries of the mean τ "
+        "of each group of test tasks, and of the matrix C of the unconditional learner. A group is "
+        "a cluster or, for real "
+        "data, a third of the test tasks, sorted by mean target. Bottom: by how much the entries "
+        "of the mean τ of a group "
+        "exceed their mean over the groups; zero where they do not. Right: eigenvalues of the "
+        "averages of H and C over "
         "the iterates."
         for name in results.experiments
     }

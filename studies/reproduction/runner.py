@@ -53,7 +53,8 @@ def plan(
 ) -> list[Plan]:
     """Open the results folder for every experiment, before anything is computed.
 
-    Raises `ResultsError` when the folder holds another configuration, or cells and ``resume`` is False.
+    Raises `ResultsError` when the folder holds another configuration, or cells and ``resume`` is
+    False.
     """
     make_folder(out)
     plans = []
@@ -159,7 +160,8 @@ def _write_representation(p: Plan, results: Mapping[Cell, CellResult]) -> None:
     for method in p.config.learning.methods:
         candidates = [cell for cell in p.cells if cell.method == method and results[cell].arrays]
         if candidates:
-            # Cells come in order of their steps: `min` gives a tie to the smaller one, as the table does.
+            # Cells come in order of their steps: `min` gives a tie to the smaller one, as the table
+            # does.
             best = min(candidates, key=lambda cell: results[cell].validation)
             assert best.step is not None
             arrays[f"{method}/step_size"] = np.array(p.config.grid.step_sizes[best.step])
@@ -172,7 +174,9 @@ def _write_representation(p: Plan, results: Mapping[Cell, CellResult]) -> None:
 
 
 def commit() -> str:
-    """Commit of this checkout, with "-dirty" if tracked files were changed; "unknown" outside git."""
+    """Commit of this checkout, with "-dirty" if tracked files were changed; "unknown" outside
+    git.
+    """
     command = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
     try:
         found = subprocess.run(

@@ -1,7 +1,9 @@
-"""The tidy table of results: one row per (experiment, method, seed, step size, number of tasks, split).
+"""The tidy table of results: one row per (experiment, method, seed, step size, number of tasks,
+split).
 
-Test rows hold the error at every number of training tasks (`EmpiricalBayesLearner`: at the last), validation rows
-the one at the end, which chooses the step size. The field of the step size is empty for methods without one.
+Test rows hold the error at every number of training tasks (`EmpiricalBayesLearner`: at the last),
+validation rows the one at the end, which chooses the step size. The field of the step size is empty
+for methods without one.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ def cell_rows(config: ExperimentConfig, cell: Cell, result: CellResult) -> Itera
 
 
 def write_table(path: Path, rows: Iterable[Row]) -> None:
-    """Write the table, gzipped if the name ends so; equal rows give equal bytes (no time stamp, no name inside)."""
+    """Write the table, gzipped if the name ends so; equal rows give equal bytes (no time stamp, no
+    name inside).
+    """
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -84,7 +88,8 @@ def read_rows(path: Path) -> list[Row]:
         ) from error
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error, TypeError) as error:
         raise ResultsError(
-            f"{path} is not a table of results ({error}); remove it, and run `reproduce` with --resume"
+            f"{path} is not a table of results ({error}); remove it, and run `reproduce` with "
+            "--resume"
         ) from error
 
 
@@ -155,7 +160,9 @@ class Results:
         return self._curves[experiment, method]
 
     def ends(self) -> Iterator[Row]:
-        """Yield the ends of the curves only, as rows without a step size: a table small enough for a repository."""
+        """Yield the ends of the curves only, as rows without a step size: a table small enough for
+        a repository.
+        """
         for (experiment, method), curves in self._curves.items():
             validation = curves.validation[np.arange(len(curves.seeds)), curves.chosen]
             for seed, *errors in zip(curves.seeds, curves.final, validation, strict=True):

@@ -26,7 +26,8 @@ SIMPLE: dict[str, type[Baseline]] = {
     "mixed model": MixedModel,
 }
 
-#: Baselines that read side information, by their names in tables; all but boosting are fitted by other programs.
+#: Baselines that read side information, by their names in tables; all but boosting are fitted by
+#: other programs.
 RIVALS: dict[str, type[Baseline]] = {
     "lme4": Lme4,
     "boosting": PooledBoosting,

@@ -1,7 +1,8 @@
-"""Baselines of the benchmark, which are fitted to many tasks and predict rows of new tasks from a few observed rows.
+"""Baselines of the benchmark, which are fitted to many tasks and predict rows of new tasks from a
+few observed rows.
 
-The package's own baselines (`tailored.evaluation.baselines`) are scikit-learn's estimators.  These are older and more elaborate;
-published tables were made with them.
+The package's own baselines (`tailored.evaluation.baselines`) are scikit-learn's estimators.  These
+are older and more elaborate; published tables were made with them.
 """
 
 from __future__ import annotations
@@ -44,10 +45,11 @@ if TYPE_CHECKING:
 RIDGE_ALPHAS = np.logspace(-4, 4, 17)
 #: Candidates for κ, the number of pseudo-rows that shrink the offset of a task towards zero.
 SHRINKAGES = (0.0, 0.3, 1.0, 3.0, 10.0, 30.0)
-#: Prior variance of the effects of side information in `MixedModel`, relative to that of the random effects; the prior
-#: is almost flat.
+#: Prior variance of the effects of side information in `MixedModel`, relative to that of the random
+#: effects; the prior is almost flat.
 FLAT = 1e4
-#: `PooledBoosting`: learning rate, numbers or fraction of support rows of a training task, and fraction of held-out tasks.
+#: `PooledBoosting`: learning rate, numbers or fraction of support rows of a training task, and
+#: fraction of held-out tasks.
 LEARNING_RATE, N_SUPPORT, HELD_OUT = 0.05, (0, 1, 2, 5, 0.5), 0.2
 
 
@@ -59,8 +61,11 @@ class Baseline(BaseEstimator):
     _encoder: SideVector | None = field(init=False, default=None)
 
     def fit(self, tasks: TaskSet) -> Self:
-        """Estimate the parameters that all tasks share.  If this raises an error, the baseline is unchanged."""
-        # Random draws and rounding depend on the order of the tasks, so use an order that depends on the labels alone.
+        """Estimate the parameters that all tasks share.  If this raises an error, the baseline is
+        unchanged.
+        """
+        # Random draws and rounding depend on the order of the tasks, so use an order that depends
+        # on the labels alone.
         tasks = _with_indicators(tasks, "tasks").in_label_order()
         if not len(tasks.y):
             raise ValueError("tasks: no task has a row; pass at least one task with rows")
@@ -84,7 +89,9 @@ class Baseline(BaseEstimator):
         """Predict the query rows."""
 
     def predict_rows(self, tasks: TaskSet, query: TaskSet) -> Array:
-        """Predict the rows of ``query`` given the rows of ``tasks``, which has the same tasks in the same order."""
+        """Predict the rows of ``query`` given the rows of ``tasks``, which has the same tasks in
+        the same order.
+        """
         tasks, query = self._check_new(tasks, "tasks"), self._check_new(query, "query")
         if len(query) != len(tasks):
             raise ValueError(f"query: expected the same {len(tasks)} tasks, got {len(query)}")
@@ -94,17 +101,22 @@ class Baseline(BaseEstimator):
     def task_errors(
         self, tasks: TaskSet, query: TaskSet, *, loss: str | Loss = "absolute"
     ) -> Array:
-        """Return the mean error of each task on its rows in ``query``, given its rows in ``tasks``; "squared" is (y - p)²."""
+        """Return the mean error of each task on its rows in ``query``, given its rows in ``tasks``;
+        "squared" is (y - p)².
+        """
         errors = get_loss(loss).error(self.predict_rows(tasks, query), query.y)
         return task_means(errors, query.offsets, query.frequency_weight)
 
     def _check_new(self, tasks: TaskSet, name: str) -> TaskSet:
-        """Return the tasks with categories one-hot encoded; raise ValueError if the number of features differs from `fit`."""
+        """Return the tasks with categories one-hot encoded; raise ValueError if the number of
+        features differs from `fit`.
+        """
         check_is_fitted(self, "n_features_in_")
         tasks = _with_indicators(tasks, name)
         if tasks.n_features != self.n_features_in_:
             raise ValueError(
-                f"{name}: X has {tasks.n_features} features, but {type(self).__name__} was fitted with "
+                f"{name}: X has {tasks.n_features} features, but {type(self).__name__} was fitted "
+                "with "
                 f"{self.n_features_in_}"
             )
         self.scaling_.check(tasks.X, tasks.y, tasks.feature_names)
@@ -114,7 +126,9 @@ class Baseline(BaseEstimator):
         self._encoder = None if tasks.side_info is None else SideVector().fit(tasks)
 
     def _side(self, tasks: TaskSet) -> Array:
-        """Return the side information as numbers, (n_tasks, q); q is 0 if `fit` had no side information."""
+        """Return the side information as numbers, (n_tasks, q); q is 0 if `fit` had no side
+        information.
+        """
         return (
             np.zeros((len(tasks), 0)) if self._encoder is None else self._encoder.transform(tasks)
         )
@@ -153,7 +167,9 @@ class LinearBaseline(Baseline):
 
 
 class TaskMean(LinearBaseline):
-    """Predict the mean target of the task's own rows; without rows, the mean of all training targets."""
+    """Predict the mean target of the task's own rows; without rows, the mean of all training
+    targets.
+    """
 
     def _fit(self, tasks: TaskSet) -> None:
         self.mean_ = float(np.average(tasks.y, weights=tasks.row_weights))
@@ -167,8 +183,8 @@ class TaskMean(LinearBaseline):
 class RidgePerTask(TaskMean):
     """Ridge regression on the support rows of each task alone, with the same penalty for all tasks.
 
-    The coefficients minimise ``‖Xw + c − y‖² + λ‖w‖²``.  λ is selected by the mean absolute error on held-out rows.  For a
-    task without rows, the mean of all training targets is predicted.
+    The coefficients minimise ``‖Xw + c − y‖² + λ‖w‖²``.  λ is selected by the mean absolute error
+    on held-out rows.  For a task without rows, the mean of all training targets is predicted.
     """
 
     def _fit(self, tasks: TaskSet) -> None:
@@ -192,9 +208,9 @@ class RidgePerTask(TaskMean):
 class PooledRidge(LinearBaseline):
     """One ridge regression for all tasks, with side information and an offset for each task.
 
-    ``y = <x, w> + μ + o_t``, where x has the side information as further columns.  w and μ are estimated from all rows.
-    The offset o_t of a task with n rows is the sum of its residuals divided by n + κ.  λ and κ are selected as in
-    `RidgePerTask`.
+    ``y = <x, w> + μ + o_t``, where x has the side information as further columns.  w and μ are
+    estimated from all rows. The offset o_t of a task with n rows is the sum of its residuals
+    divided by n + κ.  λ and κ are selected as in `RidgePerTask`.
     """
 
     def _fit(self, tasks: TaskSet) -> None:
@@ -225,7 +241,8 @@ class PooledRidge(LinearBaseline):
 def _ridge_path(tasks: TaskSet, X: Array, alphas: Array) -> Array:
     """Return the minimisers (w, c) of ``‖Xw + c − y‖² + λ‖w‖²`` for all λ, (n_alphas, d + 1).
 
-    Squares are weighted by the weights of the rows, if there are any.  Without rows of positive weight, return zeros.
+    Squares are weighted by the weights of the rows, if there are any.  Without rows of positive
+    weight, return zeros.
     """
     y = tasks.y
     own = np.ones(len(y)) if tasks.row_weights is None else tasks.row_weights
@@ -242,16 +259,17 @@ def _ridge_path(tasks: TaskSet, X: Array, alphas: Array) -> Array:
 class MixedModel(LinearBaseline):
     """A linear mixed model with correlated random slopes and fixed effects of the side information.
 
-    ``w ~ N(b + Gs, W)``, ``y = Xw + noise of variance σ²``.  The effects G of the side information s are effects on the
-    intercept alone, or on all coefficients (interactions), whichever has the lower AIC.  The coefficients of a task are
-    estimated by their posterior mean.
+    ``w ~ N(b + Gs, W)``, ``y = Xw + noise of variance σ²``.  The effects G of the side information
+    s are effects on the intercept alone, or on all coefficients (interactions), whichever has the
+    lower AIC.  The coefficients of a task are estimated by their posterior mean.
 
     Parameters
     ----------
     fit_intercept : bool, default=True
         Add a random intercept.  Without it, side information is not used.
 
-    The fitted ``mean_`` is b, ``covariance_`` is W and ``noise_`` is σ².  The intercept is the last coefficient.
+    The fitted ``mean_`` is b, ``covariance_`` is W and ``noise_`` is σ².  The intercept is the last
+    coefficient.
     """
 
     fit_intercept: bool = True
@@ -282,7 +300,9 @@ class MixedModel(LinearBaseline):
         self.noise_ = self.model_.noise * units.target**2
 
     def _side(self, tasks: TaskSet) -> Array:
-        """Return the side information, standardised with the mean and standard deviation of the training tasks."""
+        """Return the side information, standardised with the mean and standard deviation of the
+        training tasks.
+        """
         return np.asarray((super()._side(tasks) - self.side_mean_) / self.side_scale_)
 
     def _adapt(self, tasks: TaskSet) -> Array:
@@ -300,9 +320,10 @@ class MixedModel(LinearBaseline):
 class PooledBoosting(Baseline):
     """Gradient boosting on the rows of all tasks, with side information.
 
-    Its columns are the features, the side information, and the mean target and the number of the task's support rows.
-    For training, support rows of each task are drawn several times, in different numbers, and each time the model is
-    trained on the other rows.  The number of trees, at most ``max_iter``, is selected on held-out tasks.
+    Its columns are the features, the side information, and the mean target and the number of the
+    task's support rows. For training, support rows of each task are drawn several times, in
+    different numbers, and each time the model is trained on the other rows.  The number of trees,
+    at most ``max_iter``, is selected on held-out tasks.
     """
 
     max_iter: int = 300

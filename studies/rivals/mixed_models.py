@@ -1,12 +1,13 @@
 """Mixed models fitted by lme4 of R.
 
-It estimates a linear mixed model, with the task's columns and its description as fixed effects and a
-random effect of each column and of the intercept:
+It estimates a linear mixed model, with the task's columns and its description as fixed effects and
+a random effect of each column and of the intercept:
 
     y = ⟨x, b⟩ + b₀ + ⟨s, g⟩ + ⟨x, u⟩ + u₀ + noise,   (u, u₀) ~ N(0, W),  noise of variance σ²
 
-New tasks are ours: the best linear predictor of their random effects given their rows, from those estimates.
-A program that is not there is no error: `missing` says what is, and the benchmark leaves the rival out.
+New tasks are ours: the best linear predictor of their random effects given their rows, from those
+estimates. A program that is not there is no error: `missing` says what is, and the benchmark leaves
+the rival out.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class Estimates(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What a program gets: columns of unit deviation, the fixed effects that are independent, task numbers."""
+    """What a program gets: columns of unit deviation, the fixed effects that are independent, task
+    numbers.
+    """
 
     X: Array
     fixed: Array
@@ -55,7 +58,9 @@ class Rows(NamedTuple):
 
 
 def random_effects(Z: Array, left: Array, covariance: Array, noise: float) -> Array:
-    """The best linear predictor of u given ``left = Z u + noise``: ``W Zᵀ (Z W Zᵀ + σ² I)⁻¹ left``."""
+    """The best linear predictor of u given ``left = Z u + noise``: ``W Zᵀ (Z W Zᵀ + σ² I)⁻¹
+    left``.
+    """
     if not len(left):
         return np.zeros(Z.shape[1])
     spread = Z @ covariance
@@ -90,8 +95,8 @@ class DescribedMixedModel(LinearBaseline):
         X, side = dense(tasks.X), self._side(tasks)
         task = np.repeat(np.arange(len(tasks)), tasks.sizes)
         fixed = np.hstack([X, np.ones((len(X), 1)), side[task]])
-        # Optimisers of variances stop early on columns of very different size.  Dividing leaves the models as they
-        # are; subtracting would not leave uncorrelated slopes uncorrelated.
+        # Optimisers of variances stop early on columns of very different size.  Dividing leaves the
+        # models as they are; subtracting would not leave uncorrelated slopes uncorrelated.
         units, unit_y = _deviations(fixed), float(tasks.y.std()) or 1.0
         kept = independent_columns(fixed / units)
         d = tasks.n_features
@@ -148,7 +153,8 @@ reml <- commandArgs(trailingOnly = TRUE)[1] == "reml"
 lines <- list()
 put <- function(kind, name, other, value) lines[[length(lines) + 1]] <<-
   data.frame(kind = kind, name = name, other = other, value = value)
-# A fit at the boundary, or one that stopped a little early, is warned about; AIC judges it all the same.
+# A fit at the boundary, or one that stopped a little early, is warned about; AIC judges it all the
+# same.
 quietly <- function(expression) suppressWarnings(suppressMessages(expression))
 fit <- function(formula, reml) quietly(lmer(as.formula(formula), rows, REML = reml))
 
@@ -193,7 +199,8 @@ def _r_with_lme4() -> str | None:
 
 
 class Lme4(DescribedMixedModel):
-    """lme4's linear mixed model: random intercept, uncorrelated or full slopes, by the AIC of maximum likelihood.
+    """lme4's linear mixed model: random intercept, uncorrelated or full slopes, by the AIC of
+    maximum likelihood.
 
     One process of R fits the three.  See `DescribedMixedModel` for the attributes.
 

@@ -17,16 +17,18 @@ Array = NDArray[np.float64]
 
 
 class PooledRegression(Baseline):
-    """Logistic or Poisson regression on the rows of all tasks; its columns are the features and the side information.
+    """Logistic or Poisson regression on the rows of all tasks; its columns are the features and the
+    side information.
 
-    Columns are standardised, and slopes have the penalty ½‖w‖².  A pseudo-row at the mean of the columns keeps
-    probabilities away from 0 and 1.  Its target is the class frequencies, or the mean, of the training rows.
+    Columns are standardised, and slopes have the penalty ½‖w‖².  A pseudo-row at the mean of the
+    columns keeps probabilities away from 0 and 1.  Its target is the class frequencies, or the
+    mean, of the training rows.
 
     Parameters
     ----------
     loss : {"bernoulli", "poisson", "negative_binomial"}, default="bernoulli"
-        With "bernoulli", targets are class indices 0, 1, ..., and predictions are the probability of each class, (n, K).
-        Otherwise targets are counts, and predictions are their means.
+        With "bernoulli", targets are class indices 0, 1, ..., and predictions are the probability
+        of each class, (n, K). Otherwise targets are counts, and predictions are their means.
     """
 
     def __init__(self, loss: str = "bernoulli") -> None:
@@ -47,7 +49,8 @@ class PooledRegression(Baseline):
                 f"tasks: targets must be 0, 1, ... for at least two classes; got {found}"
             )
         y, weights, _ = self._targets(tasks)
-        # Add half an observation of each class, or half an event, so that no frequency or mean is 0.
+        # Add half an observation of each class, or half an event, so that no frequency or mean is
+        # 0.
         if self.classes_ is None:
             loss.check_targets(tasks.y)
             self.mean_ = np.array([(weights @ y + 0.5) / weights.sum()])
@@ -56,7 +59,8 @@ class PooledRegression(Baseline):
             self.mean_ = counts / counts.sum()
         self._fit_side(tasks)
         self.scaler_ = StandardScaler().fit(self._columns(tasks))
-        # A constant column has the scale 1, which leaves rounding errors of 1e44 if the constant is 1e60.
+        # A constant column has the scale 1, which leaves rounding errors of 1e44 if the constant is
+        # 1e60.
         self.scaler_.scale_ = np.maximum(self.scaler_.scale_, 1e-13 * np.abs(self.scaler_.mean_))
         self.model_ = self._regression(tasks)
 
@@ -86,7 +90,9 @@ class PooledRegression(Baseline):
         return poisson.fit(X, y, weights)
 
     def _means(self, model: Any, tasks: TaskSet) -> Array:
-        """Return the predicted probabilities or means of the rows; if ``model`` is None, predict the training mean."""
+        """Return the predicted probabilities or means of the rows; if ``model`` is None, predict
+        the training mean.
+        """
         if model is None:
             found = np.tile(self.mean_, (len(tasks.y), 1))
         else:
@@ -99,10 +105,11 @@ class PooledRegression(Baseline):
 
 
 class RegressionPerTask(PooledRegression):
-    """Logistic or Poisson regression on the support rows of each task, with a pseudo-row at the training mean.
+    """Logistic or Poisson regression on the support rows of each task, with a pseudo-row at the
+    training mean.
 
-    The pseudo-row shrinks predictions for a task with few rows, or with one class, towards the training frequencies or
-    mean.
+    The pseudo-row shrinks predictions for a task with few rows, or with one class, towards the
+    training frequencies or mean.
     """
 
     def _predict(self, support: TaskSet, query: TaskSet) -> Array:

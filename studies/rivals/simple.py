@@ -14,7 +14,8 @@ from .base import SHRINKAGES, Baseline, LinearBaseline, MixedModel
 
 Array = NDArray[np.float64]
 
-#: `SplineMixedModel`: number of knots of the cubic splines, and the fewest distinct values of a column that gets one.
+#: `SplineMixedModel`: number of knots of the cubic splines, and the fewest distinct values of a
+#: column that gets one.
 N_KNOTS, FEWEST_VALUES = 5, 6
 #: `MixedModelPerCategory` accepts at most this many categories.
 MOST_CATEGORIES = 20
@@ -42,17 +43,20 @@ class GlobalMedian(PerTask):
 
 
 class TaskMedian(GlobalMedian):
-    """Predict the median target of the task's own rows; without rows, the median of all training targets."""
+    """Predict the median target of the task's own rows; without rows, the median of all training
+    targets.
+    """
 
     def _weights(self, X: Array, y: Array) -> Array:
         return np.append(np.zeros(X.shape[1]), np.median(y) if len(y) else self.median_)
 
 
 class ItemUserBias(PerTask):
-    """Ratings of items by users, ``y = μ + item + user``; rows of X are one-hot items, tasks are users.
+    """Ratings of items by users, ``y = μ + item + user``; rows of X are one-hot items, tasks are
+    users.
 
-    The effect of an item is the sum of y − μ over its n ratings, divided by n + κ; the effect of a user is the same of
-    the residuals.  Both κ are selected on held-out rows of the training tasks.
+    The effect of an item is the sum of y − μ over its n ratings, divided by n + κ; the effect of a
+    user is the same of the residuals.  Both κ are selected on held-out rows of the training tasks.
     """
 
     def _fit(self, tasks: TaskSet) -> None:
@@ -81,7 +85,8 @@ class ItemUserBias(PerTask):
 
 
 class SplineMixedModel(Baseline):
-    """`MixedModel` whose fixed effects are cubic splines of the side information, as in ``lmer(y ~ x * bs(s) + (x | g))``.
+    """`MixedModel` whose fixed effects are cubic splines of the side information, as in ``lmer(y ~
+    x * bs(s) + (x | g))``.
 
     Columns of the side information with few distinct values enter linearly.
     """
@@ -113,7 +118,9 @@ class SplineMixedModel(Baseline):
 
 
 class MixedModelPerCategory(Baseline):
-    """One `MixedModel` without an intercept for each distinct value of the side information, so W depends on it too."""
+    """One `MixedModel` without an intercept for each distinct value of the side information, so W
+    depends on it too.
+    """
 
     def _fit(self, tasks: TaskSet) -> None:
         self._fit_side(tasks)

@@ -23,10 +23,11 @@ Array = NDArray[np.float64]
 
 
 class TreesAndIntercepts(Baseline):
-    """Trees of the columns and the side information, and a random intercept for each task, fitted by another program.
+    """Trees of the columns and the side information, and a random intercept for each task, fitted
+    by another program.
 
-    The programs predict new groups by the trees alone.  Here a new task's intercept is the best linear predictor
-    from the residuals of its rows.
+    The programs predict new groups by the trees alone.  Here a new task's intercept is the best
+    linear predictor from the residuals of its rows.
     """
 
     package: str
@@ -52,7 +53,8 @@ class TreesAndIntercepts(Baseline):
         if reason is not None:
             raise RuntimeError(reason)
         self._fit_side(tasks)
-        # MERF starts from variances of one: the target's own unit must not decide how far its few steps get.
+        # MERF starts from variances of one: the target's own unit must not decide how far its few
+        # steps get.
         self.unit_ = float(tasks.y.std()) or 1.0
         with _hushed():
             task = np.repeat(np.arange(len(tasks)), tasks.sizes)
@@ -95,8 +97,8 @@ class MixedEffectsForest(TreesAndIntercepts):
 class BoostedMixedModel(TreesAndIntercepts):
     """GPBoost: boosted trees with Newton leaves.
 
-    Depth, rows per leaf and the number of trees (at most ``max_iter``) have the least squared error in a five-fold
-    cross-validation over tasks.
+    Depth, rows per leaf and the number of trees (at most ``max_iter``) have the least squared error
+    in a five-fold cross-validation over tasks.
     """
 
     package = "gpboost"
@@ -137,7 +139,9 @@ class BoostedMixedModel(TreesAndIntercepts):
 
 @contextmanager
 def _hushed() -> Iterator[None]:
-    """No warnings and no messages: MERF sets up the root logger when it is imported, and reports every step."""
+    """No warnings and no messages: MERF sets up the root logger when it is imported, and reports
+    every step.
+    """
     root = logging.getLogger()
     level, handlers, disabled = root.level, root.handlers[:], root.manager.disable
     logging.disable(logging.INFO)

@@ -1,22 +1,24 @@
 """Bayes oracles: the weights that an observer who knows the environment would give to a task.
 
-An oracle knows what a learner has to find out (subspaces, curves, variances), sees the same rows and the same
-side information, and answers with the posterior mean of the task's weights.  No method predicts with a
-smaller expected squared error.  With the absolute error that holds for the circle, whose posterior is Gaussian;
-in the clusters the posterior median would be about 1 % better where few rows leave the cluster in doubt.
+An oracle knows what a learner has to find out (subspaces, curves, variances), sees the same rows
+and the same side information, and answers with the posterior mean of the task's weights.  No method
+predicts with a smaller expected squared error.  With the absolute error that holds for the circle,
+whose posterior is Gaussian; in the clusters the posterior median would be about 1 % better where
+few rows leave the cluster in doubt.
 
 On the sphere
 -------------
-Weights of a cluster are ``w = P u`` with u uniform on the unit sphere, so that given rows the density of u is
-that of a Gaussian, ``exp(bᵀu - ½ uᵀAu)`` with ``A = PᵀXᵀXP/σ²`` and ``b = PᵀXᵀy/σ²``, held to ``‖u‖ = 1``.
-The multiplier t of that constraint makes it an integral over one variable, in any dimension r:
+Weights of a cluster are ``w = P u`` with u uniform on the unit sphere, so that given rows the
+density of u is that of a Gaussian, ``exp(bᵀu - ½ uᵀAu)`` with ``A = PᵀXᵀXP/σ²`` and ``b =
+PᵀXᵀy/σ²``, held to ``‖u‖ = 1``. The multiplier t of that constraint makes it an integral over one
+variable, in any dimension r:
 
     ∫_{‖u‖=1} exp(bᵀu - ½ uᵀAu) du  ∝  1/(2πi) ∫ exp(t + ½ bᵀ(A + 2tI)⁻¹b) det(A + 2tI)^-½ dt ,
 
-the inverse Laplace transform, at ``‖u‖² = 1``, of what is Gaussian without the constraint; with a factor
-``(A + 2tI)⁻¹b`` in the integrand it gives the mean of u.  Quadrature along a hyperbola through the saddle point
-is exact to rounding for every noise level, where points on the sphere would have to be as dense as the
-posterior is narrow.
+the inverse Laplace transform, at ``‖u‖² = 1``, of what is Gaussian without the constraint; with a
+factor ``(A + 2tI)⁻¹b`` in the integrand it gives the mean of u.  Quadrature along a hyperbola
+through the saddle point is exact to rounding for every noise level, where points on the sphere
+would have to be as dense as the posterior is narrow.
 """
 
 from __future__ import annotations
@@ -38,9 +40,9 @@ from tailored.tasks.task_set import TaskSet
 #: Nodes on the upper half of the contour; the lower half is its mirror image.
 NODES = 96
 
-#: Slope of the contour's ends, dx / dy.  Below 1 the integrand falls all along it, whatever A and b are: with
-#: ``D = A + 2t₀I`` diagonal, the saddle point has ``Σ b²/D² <= 1``, and each direction's part of the exponent,
-#: ``-slope·y + ½D²(Re 1/(D - 2slope·y + 2iy) - 1/D)``, is negative.
+#: Slope of the contour's ends, dx / dy.  Below 1 the integrand falls all along it, whatever A and b
+#: are: with ``D = A + 2t₀I`` diagonal, the saddle point has ``Σ b²/D² <= 1``, and each direction's
+#: part of the exponent, ``-slope·y + ½D²(Re 1/(D - 2slope·y + 2iy) - 1/D)``, is negative.
 SLOPE = 0.5
 
 #: The contour is followed until the integrand has fallen by this many powers of e.
@@ -55,10 +57,13 @@ class BayesOracle(ABC):
 
     @abstractmethod
     def adapt_many(self, tasks: TaskSet) -> Array:
-        """Posterior mean of the weights of each task given its rows and side information, (T, d)."""
+        """Posterior mean of the weights of each task given its rows and side information, (T,
+        d).
+        """
 
     def task_errors(self, tasks: TaskSet, query: TaskSet, *, loss: Any = "absolute") -> Array:
-        """Error of each task (T,) on the rows of `query`, adapted on those of `tasks`, of which there may be none.
+        """Error of each task (T,) on the rows of `query`, adapted on those of `tasks`, of which
+        there may be none.
 
         Parameters
         ----------
@@ -73,15 +78,17 @@ class BayesOracle(ABC):
         return task_means(get_loss(loss).value(prediction, query.y), query.offsets)
 
 
-# ------------------------------------------------------------------------------------------- clusters
+# -------------------------------------------------------------------------------------------
+# clusters
 
 
 @dataclass(frozen=True)
 class ClusterOracle(BayesOracle):
-    """Bayes oracle of the clusters: a task of cluster j has ``w = P_j u``, u uniform on the unit sphere.
+    """Bayes oracle of the clusters: a task of cluster j has ``w = P_j u``, u uniform on the unit
+    sphere.
 
-    Exact posterior mean: clusters weighted by ``p(j | hint) p(y | X, j)``, and within each the mean of u.
-    (Clusters are held to be equally likely before the hint.)
+    Exact posterior mean: clusters weighted by ``p(j | hint) p(y | X, j)``, and within each the mean
+    of u. (Clusters are held to be equally likely before the hint.)
 
     Parameters
     ----------
@@ -90,8 +97,8 @@ class ClusterOracle(BayesOracle):
     noise : float
         Standard deviation of the Gaussian noise, above zero.
     hint : float in [0, 1], optional
-        Side information starts with the indicator (m,) of a cluster: with this probability the task's own,
-        else that of a uniformly random one.  None: side information is not looked at.
+        Side information starts with the indicator (m,) of a cluster: with this probability the
+        task's own, else that of a uniformly random one.  None: side information is not looked at.
     """
 
     bases: Array
@@ -124,8 +131,10 @@ class ClusterOracle(BayesOracle):
             side = np.asarray(tasks.side_info, float)[:, :m]
         if side.shape[1] != m or not (np.sort(side, axis=1) == np.eye(m)[-1]).all():
             raise ValueError(
-                f"side_info: hint={self.hint} needs the indicator of one of {m} clusters for each task, "
-                f"{m} columns of which one is 1; got {side.shape[1]} columns. Pass hint=None to do without."
+                f"side_info: hint={self.hint} needs the indicator of one of {m} clusters for each "
+                "task, "
+                f"{m} columns of which one is 1; got {side.shape[1]} columns. Pass hint=None to do "
+                "without."
             )
         return self.hint * side + (1.0 - self.hint) / m
 
@@ -148,7 +157,9 @@ class ClusterOracle(BayesOracle):
 
 @dataclass(frozen=True)
 class SubspaceOracle(BayesOracle):
-    """Bayes oracle of weights ``w = P_j u`` with ``u ~ N(0, I / r)`` and equally likely clusters j."""
+    """Bayes oracle of weights ``w = P_j u`` with ``u ~ N(0, I / r)`` and equally likely clusters
+    j.
+    """
 
     bases: Array  # the ``P_j``, (m, d, r)
     noise: float  # standard deviation
@@ -180,7 +191,8 @@ def _sums(tasks: TaskSet) -> tuple[Array, Array]:
 
 
 def sphere_posterior(A: Array, b: Array) -> tuple[Array, Array]:
-    """Density ``exp(bᵀu - ½ uᵀAu)`` on the unit sphere: log of its integral up to a constant, and its mean.
+    """Density ``exp(bᵀu - ½ uᵀAu)`` on the unit sphere: log of its integral up to a constant, and
+    its mean.
 
     Parameters
     ----------
@@ -200,13 +212,16 @@ def sphere_posterior(A: Array, b: Array) -> tuple[Array, Array]:
     z = D[..., :1] / 2  # from the saddle point to the nearest singularity: the scale of the contour
 
     def exponent(v: Array) -> tuple[Any, Any]:
-        """The exponent and t, both less what they are at the saddle point: subtracted by hand, to keep digits."""
+        """The exponent and t, both less what they are at the saddle point: subtracted by hand, to
+        keep digits.
+        """
         t = z * (1j * np.sinh(v) - SLOPE * (np.cosh(v) - 1))
         s, S, E = t[..., None], D[..., None, :], squares[..., None, :]
         return t - (E * s / (S * (S + 2 * s)) + np.log1p(2 * s / S) / 2).sum(axis=-1), t
 
-    # Halving finds where the contour may end, since the exponent falls all along it.  What is left of t where b
-    # takes most of it back, 1 - Σ b²/D² = Σ 1/D >= 1/(2z), has fallen by FALL at the last place to look.
+    # Halving finds where the contour may end, since the exponent falls all along it.  What is left
+    # of t where b takes most of it back, 1 - Σ b²/D² = Σ 1/D >= 1/(2z), has fallen by FALL at the
+    # last place to look.
     low, high = np.zeros_like(z), np.full_like(z, np.arccosh(1 + 2 * (FALL + 1) / SLOPE))
     for _ in range(HALVINGS):
         middle = (low + high) / 2
@@ -227,7 +242,9 @@ def sphere_posterior(A: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _at_saddle_point(values: Array, squares: Array) -> Array:
-    """``D = λ + 2t`` (..., r) with t such that the unconstrained Gaussian has ``E‖u‖² = Σ 1/D + b²/D² = 1``."""
+    """``D = λ + 2t`` (..., r) with t such that the unconstrained Gaussian has ``E‖u‖² = Σ 1/D +
+    b²/D² = 1``.
+    """
     r = values.shape[-1]
     gaps = values - values[..., :1]
     # The sum decreases in the least D: it is at least 1/D, and at most r/D + ‖b‖²/D².
@@ -240,17 +257,20 @@ def _at_saddle_point(values: Array, squares: Array) -> Array:
     return gaps + high
 
 
-# --------------------------------------------------------------------------------------------- curves
+# ---------------------------------------------------------------------------------------------
+# curves
 
 
 @dataclass(frozen=True)
 class CurveOracle(BayesOracle):
-    """Bayes oracle of weights around a curve: ``w ~ N(mean(s), spread² I)``; its posterior mean is closed form.
+    """Bayes oracle of weights around a curve: ``w ~ N(mean(s), spread² I)``; its posterior mean is
+    closed form.
 
     Parameters
     ----------
     mean : callable
-        Prior mean (T, d) of the weights at the first column (T, 1) of the side information: `CircleTruth.mean`.
+        Prior mean (T, d) of the weights at the first column (T, 1) of the side information:
+        `CircleTruth.mean`.
     spread, noise : float
         Standard deviation of the weights around the curve, and of the noise (above zero).
     """

@@ -21,10 +21,11 @@ from tailored.paper.theory import (
 def variational_trace_norm(A: ArrayLike, B: ArrayLike) -> tuple[Array, float]:
     """Solve ``min over θ ⪰ 0, Ran(A) ⊆ Ran(θ) of Tr(θ†A) + Tr(θB) = 2 ‖B^½ A^½‖_*``.
 
-    The minimum is attained at ``θ = B^{†/2} (B^½ A B^½)^½ B^{†/2}`` (Prop. generalization-variational-trace-norm).
+    The minimum is attained at ``θ = B^{†/2} (B^½ A B^½)^½ B^{†/2}`` (Prop.
+    generalization-variational-trace-norm).
 
-    A and B are positive semidefinite with ``Ran(A) ⊆ Ran(B)``; otherwise the infimum is not attained.  Return the only
-    minimiser whose range lies in that of B, (d, d), and the minimum.
+    A and B are positive semidefinite with ``Ran(A) ⊆ Ran(B)``; otherwise the infimum is not
+    attained.  Return the only minimiser whose range lies in that of B, (d, d), and the minimum.
     """
     B = check_psd(B, "B")
     A = check_psd(A, "A", len(B))
@@ -33,10 +34,12 @@ def variational_trace_norm(A: ArrayLike, B: ArrayLike) -> tuple[Array, float]:
 
 
 def previous_oracle(W: ArrayLike) -> Array:
-    """Return ``W^½ / Tr(W^½)``, the minimiser of ``Tr(θ†W)`` over ``θ ⪰ 0, Ran(W) ⊆ Ran(θ), Tr(θ) <= 1``.
+    """Return ``W^½ / Tr(W^½)``, the minimiser of ``Tr(θ†W)`` over ``θ ⪰ 0, Ran(W) ⊆ Ran(θ), Tr(θ)
+    <= 1``.
 
-    It is the oracle of the earlier, trace-constrained methods (Eq. previous_unconditional_oracle).  It minimises
-    only the first term of the bound, and its scale must be set by a regularisation parameter.
+    It is the oracle of the earlier, trace-constrained methods (Eq. previous_unconditional_oracle).
+    It minimises only the first term of the bound, and its scale must be set by a regularisation
+    parameter.
     """
     root = power(check_psd(W, "W"), 0.5)
     trace = float(np.trace(root))
@@ -45,7 +48,8 @@ def previous_oracle(W: ArrayLike) -> Array:
 
 
 def within_task_generalization(quantities: Quantities, theta: ArrayLike | None = None) -> Bound:
-    """Return the bound ``E [R_μ(w) - R_Z(w)] <= 2L²/n · Tr(θC_ρ)`` for ``w = A(θ, Z)`` (Prop. generalization_error_RERM).
+    """Return the bound ``E [R_μ(w) - R_Z(w)] <= 2L²/n · Tr(θC_ρ)`` for ``w = A(θ, Z)`` (Prop.
+    generalization_error_RERM).
 
     By default, θ is the unconditional oracle.
     """
@@ -55,28 +59,36 @@ def within_task_generalization(quantities: Quantities, theta: ArrayLike | None =
 
 
 def unconditional_optimum(quantities: Quantities) -> Bound:
-    """Return ``2L/√n · ‖W_ρ^½ C_ρ^½‖_*``, the smallest bound for one θ (Eq. optimal_unconditional_bound)."""
+    """Return ``2L/√n · ‖W_ρ^½ C_ρ^½‖_*``, the smallest bound for one θ (Eq.
+    optimal_unconditional_bound).
+    """
     return conditional_optimum(quantities.unconditional())
 
 
 def independent_learning(quantities: Quantities) -> Bound:
-    """Return ``2L/√n · ‖W_ρ^½‖_F ‖C_ρ^½‖_F``, the bound of the best multiple of the identity, without transfer."""
+    """Return ``2L/√n · ‖W_ρ^½‖_F ‖C_ρ^½‖_F``, the bound of the best multiple of the identity,
+    without transfer.
+    """
     W, C = quantities.mean(quantities.W), quantities.mean(quantities.C)
     return Bound(float(quantities.factor * np.sqrt(np.trace(W) * np.trace(C))))
 
 
 def trace_constrained_oracle(quantities: Quantities) -> Bound:
-    """Return ``2L/√n · ‖W_ρ^½‖_* ‖C_ρ^½‖_∞``, the bound of the oracle of earlier work with its best regularisation."""
+    """Return ``2L/√n · ‖W_ρ^½‖_* ‖C_ρ^½‖_∞``, the bound of the oracle of earlier work with its best
+    regularisation.
+    """
     W, C = quantities.mean(quantities.W), quantities.mean(quantities.C)
     largest = max(float(np.linalg.eigvalsh(C)[-1]), 0.0)
     return Bound(float(quantities.factor * np.trace(power(W, 0.5)) * np.sqrt(largest)))
 
 
 def previous_optimum(quantities: Quantities) -> Bound:
-    """Return ``2L/√n · min{‖W_ρ^½‖_* ‖C_ρ^½‖_∞, ‖W_ρ^½‖_F ‖C_ρ^½‖_F}``, which is at least `unconditional_optimum`.
+    """Return ``2L/√n · min{‖W_ρ^½‖_* ‖C_ρ^½‖_∞, ‖W_ρ^½‖_F ‖C_ρ^½‖_F}``, which is at least
+    `unconditional_optimum`.
 
-    It is the bound of the better of the previous oracle and independent learning (Sec. 3).  By Hölder's inequality for these
-    norms, the bound of the best representation without a trace constraint is at most as large.
+    It is the bound of the better of the previous oracle and independent learning (Sec. 3).  By
+    Hölder's inequality for these norms, the bound of the best representation without a trace
+    constraint is at most as large.
     """
     both = {
         bound.__name__: bound(quantities).value
@@ -90,9 +102,9 @@ def convergence_rate(
 ) -> Bound:
     """Return a bound on the excess surrogate risk of Alg. meta_alg over (H, C).
 
-    It is ``γ/2 · G² + ‖(H - H₀, C - C₀)‖_F² / (2γT)`` (Prop. convergence_surrogate), where ``G`` is `Quantities.gradient_norm`
-    (the λ in the paper's statement is 1).  The default ``distance`` is that of the oracle.  The default step minimises the sum,
-    which is then ``G · distance / √T``.
+    It is ``γ/2 · G² + ‖(H - H₀, C - C₀)‖_F² / (2γT)`` (Prop. convergence_surrogate), where ``G`` is
+    `Quantities.gradient_norm` (the λ in the paper's statement is 1).  The default ``distance`` is
+    that of the oracle.  The default step minimises the sum, which is then ``G · distance / √T``.
     """
     distance = check_positive("distance", quantities.distance if distance is None else distance)
     G, T = quantities.gradient_norm, quantities.T

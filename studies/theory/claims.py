@@ -1,7 +1,7 @@
 """Three studies that make the theory visible; each is a tidy table and a figure drawn from it.
 
-``advantage``: what conditioning gains as the clusters become more.  ``rates``: how fast the learned function
-approaches the best one.  ``bounds``: measured excess risk under its bound.
+``advantage``: what conditioning gains as the clusters become more.  ``rates``: how fast the learned
+function approaches the best one.  ``bounds``: measured excess risk under its bound.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ Array = NDArray[np.float64]
 Row = dict[str, Any]
 Item = TypeVar("Item")
 
-#: The step of Thm. bound_estimated_feature divides by the largest gradient there could be, and those met on
-#: these environments are much smaller.  The study of rates tries these multiples of it for every method.
+#: The step of Thm. bound_estimated_feature divides by the largest gradient there could be, and
+#: those met on these environments are much smaller.  The study of rates tries these multiples of it
+#: for every method.
 STEP_FACTORS = (10.0, 20.0)
 
 #: The methods of the study of rates, and what each multiplies the λ of its theory by.
@@ -47,7 +48,9 @@ RATE_METHODS = {"ours": None, "trace-constrained": 1.0, "trace-constrained, λ o
 
 @dataclass(frozen=True)
 class Study:
-    """The result of a study: one row per measurement, all with the same keys, and settings for captions."""
+    """The result of a study: one row per measurement, all with the same keys, and settings for
+    captions.
+    """
 
     name: str
     rows: list[Row]
@@ -70,8 +73,9 @@ class Study:
 def advantage(*, quick: bool = False, seed: int = 0, progress: bool = False) -> Study:
     """Conditional against unconditional, in the setting of Example clusters, as m grows.
 
-    Columns: ``clusters``, ``what`` ("bound", "oracle", "learned"), ``conditional``, ``unconditional``, their
-    ``ratio`` (the paper: √m for the bounds), and standard errors (0 for the bounds, which are exact).
+    Columns: ``clusters``, ``what`` ("bound", "oracle", "learned"), ``conditional``,
+    ``unconditional``, their ``ratio`` (the paper: √m for the bounds), and standard errors (0 for
+    the bounds, which are exact).
     """
     # fewer rows than inputs: with more, a large multiple of the identity would do for every cluster
     d, n, rank, norm = (8, 6, 1, 3.0) if quick else (24, 16, 1, 3.0)
@@ -94,7 +98,8 @@ def advantage(*, quick: bool = False, seed: int = 0, progress: bool = False) -> 
             UnconditionalLearner(**_search(steps)),
         )
         with warnings.catch_warnings():
-            # With one cluster the side information is constant, and small samples may not show an effect.
+            # With one cluster the side information is constant, and small samples may not show an
+            # effect.
             warnings.simplefilter("ignore", ConstantRepresentationWarning)
             fitted = [one.fit(train) for one in learners]
         risks = (
@@ -124,14 +129,14 @@ def advantage(*, quick: bool = False, seed: int = 0, progress: bool = False) -> 
 def rates(*, quick: bool = False, seed: int = 0, progress: bool = False) -> Study:
     """Excess surrogate against T, for our unconditional learner and the trace-constrained one.
 
-    One cluster, so that both methods aim at the same directions.  The minimum is found over the very tasks
-    that measure it.  Hyper-parameters are those of each method's bound, with the best of `STEP_FACTORS` times
-    the step in hindsight; the trace-constrained method also runs with a λ that is off by two, since λ is what
-    it has to be given and ours learns.
+    One cluster, so that both methods aim at the same directions.  The minimum is found over the
+    very tasks that measure it.  Hyper-parameters are those of each method's bound, with the best of
+    `STEP_FACTORS` times the step in hindsight; the trace-constrained method also runs with a λ that
+    is off by two, since λ is what it has to be given and ours learns.
 
-    Columns: ``method``, ``T``, ``excess``, ``standard_error`` (over training sets), ``slope`` (of log excess
-    in log T, fitted over all T), ``bound`` (the part of the method's bound that T decides; for ours, Prop.
-    convergence_surrogate).
+    Columns: ``method``, ``T``, ``excess``, ``standard_error`` (over training sets), ``slope`` (of
+    log excess in log T, fitted over all T), ``bound`` (the part of the method's bound that T
+    decides; for ours, Prop. convergence_surrogate).
     """
     d, n = (4, 10) if quick else (6, 20)
     sizes = (10, 30, 100) if quick else (10, 30, 100, 300, 1000, 3000)
@@ -170,10 +175,11 @@ def rates(*, quick: bool = False, seed: int = 0, progress: bool = False) -> Stud
 
 
 def bounds(*, quick: bool = False, seed: int = 0, progress: bool = False) -> Study:
-    """Measured excess risk and its bound, across rows per task (oracles) and training tasks (learned).
+    """Measured excess risk and its bound, across rows per task (oracles) and training tasks
+    (learned).
 
-    Columns: ``against`` ("n" or "T"), ``value`` (of it), ``function`` ("conditional" or "unconditional"),
-    ``excess``, ``standard_error``, ``bound`` and ``looseness = bound / excess``.
+    Columns: ``against`` ("n" or "T"), ``value`` (of it), ``function`` ("conditional" or
+    "unconditional"), ``excess``, ``standard_error``, ``bound`` and ``looseness = bound / excess``.
     """
     d, rank, m, n_fixed = (6, 1, 2, 20) if quick else (10, 2, 2, 40)
     across_n = (5, 20) if quick else (5, 10, 20, 40, 80, 160)
@@ -223,7 +229,9 @@ STUDIES: dict[str, Callable[..., Study]] = {
 def write_study(
     name: str, folder: Any, *, quick: bool = False, seed: int = 0, progress: bool = False
 ) -> tuple[Study, Path, Path]:
-    """Run a study and write ``theory-<name>.csv`` and ``theory-<name>.png``; returns it and both paths."""
+    """Run a study and write ``theory-<name>.csv`` and ``theory-<name>.png``; returns it and both
+    paths.
+    """
     study = STUDIES[check_choice("name", name, STUDIES)](quick=quick, seed=seed, progress=progress)
     table, figure = (Path(folder) / f"theory-{name}{suffix}" for suffix in (".csv", ".png"))
     write_text(table, study.to_csv())
@@ -302,7 +310,9 @@ def _settings(environment: Environment, n: int, T: int) -> list[tuple[str, Quant
 def _theory_learner(
     method: str, exact: Quantities, T: int, factor: float = 1.0
 ) -> tuple[Any, float]:
-    """The learner with the hyper-parameters of its bound, and the part of the bound that T decides."""
+    """The learner with the hyper-parameters of its bound, and the part of the bound that T
+    decides.
+    """
     n, L, R = exact.n, exact.L, exact.R
     off = RATE_METHODS[method]
     if off is None:
@@ -310,8 +320,8 @@ def _theory_learner(
         assert rate.step is not None
         fixed: Any = {"solver": ProjectedSGD(factor * rate.step), "initial_representation": 0.0}
         return UnconditionalLearner(**fixed, fit_intercept=False), rate.value
-    # ½λ·A + (2L²B/n + G·distance/√T)/λ with A = Tr(θ†W), B = Tr(θC): the T that is left after λ is chosen
-    # stands under a root, which is where the slower rate of the earlier bounds comes from.
+    # ½λ·A + (2L²B/n + G·distance/√T)/λ with A = Tr(θ†W), B = Tr(θC): the T that is left after λ is
+    # chosen stands under a root, which is where the slower rate of the earlier bounds comes from.
     W, C = exact.W[0], exact.C[0]
     theta = previous_oracle(W)
     A, B = np.trace(np.linalg.pinv(theta, 1e-12, hermitian=True) @ W), np.trace(theta @ C)

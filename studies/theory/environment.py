@@ -1,9 +1,10 @@
 """Synthetic environments of tasks in which everything the theory speaks about is known.
 
-An environment is a mixture of m clusters.  A task of cluster j has the weight vector ``w = F_j u`` with u
-uniform on the unit sphere of R^r, inputs ``x = G_j v`` with v uniform on the unit sphere of R^q, and targets
-``y = <x, w> + noise``.  So ``W_j = F_j F_jᵀ / r``, ``C_j = G_j G_jᵀ / q``, ``‖x‖ <= ‖G_j‖``, and w minimises
-the risk of its task for every convex loss of the residual, because x and -x are equally likely.
+An environment is a mixture of m clusters.  A task of cluster j has the weight vector ``w = F_j u``
+with u uniform on the unit sphere of R^r, inputs ``x = G_j v`` with v uniform on the unit sphere of
+R^q, and targets ``y = <x, w> + noise``.  So ``W_j = F_j F_jᵀ / r``, ``C_j = G_j G_jᵀ / q``, ``‖x‖
+<= ‖G_j‖``, and w minimises the risk of its task for every convex loss of the residual, because x
+and -x are equally likely.
 """
 
 from __future__ import annotations
@@ -62,10 +63,10 @@ class Environment:
     probabilities : array (m,), optional
         Of the clusters, uniform by default.
     side_info : {"dataset", "center"}
-        "center": s is uniform in the ball of radius 1/2 around the centre ``2j`` of cluster j on a line, so
-        that it reveals the cluster and nothing else.  "dataset": tasks come without side information other
-        than their own rows; quantities "given s" are then those of an observer who knows the cluster, and a
-        data set tells less.
+        "center": s is uniform in the ball of radius 1/2 around the centre ``2j`` of cluster j on a
+        line, so that it reveals the cluster and nothing else.  "dataset": tasks come without side
+        information other than their own rows; quantities "given s" are then those of an observer
+        who knows the cluster, and a data set tells less.
     """
 
     weight_factors: Array
@@ -78,7 +79,8 @@ class Environment:
         F, G = (np.asarray(a, dtype=float) for a in (self.weight_factors, self.input_factors))
         if F.ndim != 3 or G.ndim != 3 or F.shape[1] != G.shape[1] or len(G) not in (1, len(F)):
             raise ValueError(
-                "weight_factors must have shape (m, d, r) and input_factors (m, d, q) or (1, d, q); got "
+                "weight_factors must have shape (m, d, r) and input_factors (m, d, q) or (1, d, "
+                "q); got "
                 f"{F.shape} and {G.shape}."
             )
         check_nonnegative("noise", self.noise)
@@ -88,7 +90,8 @@ class Environment:
         set_(self, "input_factors", np.broadcast_to(G, (len(F), *G.shape[1:])))
         set_(self, "probabilities", check_probabilities(self.probabilities, len(F)))
 
-    # ------------------------------------------------------------------ the environments of the paper
+    # ------------------------------------------------------------------ the environments of the
+    # paper
 
     @classmethod
     def clusters(
@@ -102,7 +105,8 @@ class Environment:
         side_info: str = "dataset",
         random_state: Any = 0,
     ) -> Environment:
-        """The paper's synthetic clusters: orthogonal subspaces, unit weight vectors, inputs on the sphere.
+        """The paper's synthetic clusters: orthogonal subspaces, unit weight vectors, inputs on the
+        sphere.
 
         Parameters
         ----------
@@ -137,10 +141,12 @@ class Environment:
         noise: float = 0.1,
         random_state: Any = 0,
     ) -> Environment:
-        """The exact setting of Example clusters: ``(C^½ W_i C^½)(C^½ W_j C^½) = 0`` for clusters i ≠ j.
+        """The exact setting of Example clusters: ``(C^½ W_i C^½)(C^½ W_j C^½) = 0`` for clusters i
+        ≠ j.
 
-        Side information is uniform in balls of radius 1/2 around the centres of the clusters.  (The paper
-        writes the condition for all ``s ≠ p``; it can only be meant for s and p of different clusters.)
+        Side information is uniform in balls of radius 1/2 around the centres of the clusters.  (The
+        paper writes the condition for all ``s ≠ p``; it can only be meant for s and p of different
+        clusters.)
 
         Parameters
         ----------
@@ -149,7 +155,8 @@ class Environment:
         C : array (d, d), optional
             Second moment of the inputs, invertible; ``I / d`` by default.
         spread : float, default=0
-            Unequal variances: directions are scaled by factors between ``exp(-spread)`` and ``exp(spread)``.
+            Unequal variances: directions are scaled by factors between ``exp(-spread)`` and
+            ``exp(spread)``.
         """
         m, d = check_int("m", m), check_int("d", d)
         rng = np.random.default_rng(random_state)
@@ -204,7 +211,9 @@ class Environment:
         return np.argmin(np.abs(s - self.centers.T), axis=1)
 
     def indicator(self, s: Any) -> Array:
-        """Φ(s), the indicator of the cluster (m,): a ``feature_map`` under which Asm. 2 holds, with K = 1."""
+        """Φ(s), the indicator of the cluster (m,): a ``feature_map`` under which Asm. 2 holds, with
+        K = 1.
+        """
         if isinstance(s, Task):
             raise ValueError(
                 "side_info: these tasks have none; make the environment with side_info='center'"
@@ -252,7 +261,8 @@ def _orthogonal_bases(rng: np.random.Generator, m: int, d: int, rank: int) -> Ar
     """m orthonormal bases (m, d, rank) of subspaces that are orthogonal to each other."""
     if m * rank > d:
         raise ValueError(
-            f"m={m} orthogonal subspaces of rank={rank} need {m * rank} dimensions, but d={d}: raise d."
+            f"m={m} orthogonal subspaces of rank={rank} need {m * rank} dimensions, but d={d}: "
+            "raise d."
         )
     Q, _ = np.linalg.qr(rng.standard_normal((d, m * rank)))
     return np.ascontiguousarray(Q.reshape(d, m, rank).transpose(1, 0, 2))

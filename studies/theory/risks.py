@@ -1,8 +1,9 @@
 """Excess risk of learners and representations on an environment, with a standard error.
 
-Given the adapted weights, the risk of a task is an integral over one number: inputs are ``x = G v`` with v on
-a sphere, so ``<x, ŵ - w>`` is ``‖Gᵀ(ŵ - w)‖`` times a coordinate of v.  That integral is done by quadrature
-to rounding error; only tasks and their rows are drawn, which is what the standard error is about.
+Given the adapted weights, the risk of a task is an integral over one number: inputs are ``x = G v``
+with v on a sphere, so ``<x, ŵ - w>`` is ``‖Gᵀ(ŵ - w)‖`` times a coordinate of v.  That integral is
+done by quadrature to rounding error; only tasks and their rows are drawn, which is what the
+standard error is about.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class RiskEstimate:
         return cls(float(values.mean()), float(error), values)
 
     def upper(self, confidence: float = 0.999) -> float:
-        """One-sided confidence limit: the expectation is below it with this probability (Student's t)."""
+        """One-sided confidence limit: the expectation is below it with this probability (Student's
+        t).
+        """
         quantile = stats.t.ppf(check_fraction("confidence", confidence), len(self.values) - 1)
         return float(self.mean + quantile * self.standard_error)
 
@@ -58,14 +61,15 @@ def excess_risk(
     loss: Any = "absolute",
     random_state: Any = 0,
 ) -> RiskEstimate:
-    """Estimate ``E_ρ(τ) - E_ρ*`` (Eqs. conditional_meta_learning_problem_1 and oracle) over new tasks.
+    """Estimate ``E_ρ(τ) - E_ρ*`` (Eqs. conditional_meta_learning_problem_1 and oracle) over new
+    tasks.
 
     Parameters
     ----------
     environment : Environment
     method : learner, array (d, d), array (m, d, d) or callable
-        A fitted learner (anything with ``adapt_many``); one representation; one for each cluster; or a
-        function from a `TaskSet` to weights (T, d).
+        A fitted learner (anything with ``adapt_many``); one representation; one for each cluster;
+        or a function from a `TaskSet` to weights (T, d).
     n : int
         Rows that each new task is adapted on.
     n_tasks : int, default=1000
@@ -116,11 +120,13 @@ def _adapt(method: Any, sample: Sample, loss: Any) -> Array:
 
 @cache
 def sphere_coordinate(q: int) -> tuple[Array, Array]:
-    """Nodes and masses of the law of one coordinate of a uniform point on the unit sphere of R^q."""
+    """Nodes and masses of the law of one coordinate of a uniform point on the unit sphere of
+    R^q.
+    """
     if q == 1:
         return np.array([-1.0, 1.0]), np.array([0.5, 0.5])
-    # Density ∝ (1 - t²)^{(q-3)/2}.  Each half on its own, so that the kink of |t| at 0 is at an end, where
-    # the nodes crowd, and not between them.
+    # Density ∝ (1 - t²)^{(q-3)/2}.  Each half on its own, so that the kink of |t| at 0 is at an
+    # end, where the nodes crowd, and not between them.
     exponent = (q - 3) / 2
     half, masses = special.roots_jacobi(NODES, exponent, 0.0)
     half = 0.5 * (1.0 + half)
@@ -130,7 +136,9 @@ def sphere_coordinate(q: int) -> tuple[Array, Array]:
 
 
 def _residual_risk(loss: Loss, noise: float) -> Callable[[Array], Array]:
-    """``a -> E ℓ(a, ε)`` for Gaussian ε: closed for the absolute and pinball losses, else by quadrature."""
+    """``a -> E ℓ(a, ε)`` for Gaussian ε: closed for the absolute and pinball losses, else by
+    quadrature.
+    """
     if noise == 0:
         return lambda a: loss.value(a, np.zeros_like(a))
     if isinstance(loss, Absolute):

@@ -25,12 +25,14 @@ class SurrogateMinimum:
 
     representation: Array
     value: float
-    #: The minimum over all representations of at most twice this trace is at most this much below ``value``.
+    #: The minimum over all representations of at most twice this trace is at most this much below
+    #: ``value``.
     gap: float
 
 
 class MeanSurrogate:
-    """``θ -> 1/T Σ_t [min_w R_{Z_t,θ}(w) + 2L²/n² Tr(θ X_tᵀX_t)]`` over given tasks (Eq. surrogate_linear).
+    """``θ -> 1/T Σ_t [min_w R_{Z_t,θ}(w) + 2L²/n² Tr(θ X_tᵀX_t)]`` over given tasks (Eq.
+    surrogate_linear).
 
     Parameters
     ----------
@@ -60,8 +62,8 @@ class MeanSurrogate:
     def minimise(self, start: Array, max_iter: int = 200) -> SurrogateMinimum:
         """Minimise over θ ⪰ 0 through a square factor, ``θ = FFᵀ``, by L-BFGS.
 
-        The factor has full size, so a local minimum is a global one; the gap certifies it all the same:
-        ``f(θ) - f(θ') <= <∇f(θ), θ> - Tr(θ') λ_min(∇f(θ))`` for every θ', by convexity.
+        The factor has full size, so a local minimum is a global one; the gap certifies it all the
+        same: ``f(θ) - f(θ') <= <∇f(θ), θ> - Tr(θ') λ_min(∇f(θ))`` for every θ', by convexity.
         """
         d = len(start)
 

@@ -1,4 +1,6 @@
-"""Compiled code is stored once, and read by other processes, also where package and home directory are read-only."""
+"""Compiled code is stored once, and read by other processes, also where package and home directory
+are read-only.
+"""
 
 import os
 import shutil
@@ -26,7 +28,9 @@ print(sum(double.stats.cache_hits.values()), sum(double.stats.cache_misses.value
 
 @pytest.fixture
 def read_only(tmp_path):
-    """The environment of a process that can write to temporary files only; a file in the way stops even root."""
+    """The environment of a process that can write to temporary files only; a file in the way stops
+    even root.
+    """
     site, package = tmp_path / "site", Path(tailored.__file__).parent
     shutil.copytree(package / "_utils", site / "tailored/_utils", ignore=lambda *_: ["__pycache__"])
     for name in ("__init__.py", "_version.py"):

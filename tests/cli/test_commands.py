@@ -197,7 +197,9 @@ def test_standard_input_and_output_of_a_process(folder, model):
 
 
 def test_a_full_disk_is_an_error(folder, model, tmp_path):
-    """The first write stores a part without an error, and an unbuffered stream does not write the rest by itself."""
+    """The first write stores a part without an error, and an unbuffered stream does not write the
+    rest by itself.
+    """
     side = ("--side-info", folder / "schools.csv")
     predict = (
         f"{sys.executable} -m tailored predict {model} {folder / 'new.csv'} {side[0]} {side[1]}"
@@ -225,7 +227,9 @@ def test_labels_have_the_type_of_the_model(folder, numeric_models):
 
 
 def test_missing_values(folder, numeric_models):
-    """Rows without a task or target are left out, and missing features are imputed, as in Python; both are reported."""
+    """Rows without a task or target are left out, and missing features are imputed, as in Python;
+    both are reported.
+    """
     model, out = folder / "imputing.tailored", folder / "imputed.csv"
     data = numbered(folder, "imputing.csv", str, hours=lambda f: f["hours"].where(f.index % 7 != 0))
     frame = pd.read_csv(data)
@@ -632,7 +636,9 @@ def test_help_and_version():
     ("typed", "completions"), [("pre", {"predict"}), ("fit --ta", {"--task", "--target"})]
 )
 def test_the_shell_completes_commands_and_options(typed, completions, monkeypatch, capsys):
-    """With the environment variables that bash sets, by the function that `--show-completion` prints."""
+    """With the environment variables that bash sets, by the function that `--show-completion`
+    prints.
+    """
     monkeypatch.setenv("_TAILORED_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", f"tailored {typed}")
     monkeypatch.setenv("COMP_CWORD", str(len(typed.split())))

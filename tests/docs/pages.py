@@ -1,15 +1,18 @@
 """Reading and running the code of pages in Markdown.
 
-- Blocks of ``python`` run in the order of the page, in one namespace and one folder.  A block of ``text`` that follows one
-  is what it prints.
-- In a block of ``console`` every line after ``$ `` is run by a shell in the same folder; the lines below are what it
-  prints, where there are any; lines of a log are left out (a terminal has a bar instead).
-- ``<!-- not run: why -->`` before a block leaves it out, ``<!-- needs: data -->`` in a page asks for the folder that
-  TAILORED_DATA names, and ``<!-- in tests: 125_000 = 3_000 -->`` puts another number in the next block.
-- ``<!-- long: why -->`` before a block leaves it out of `make test`; nothing later may need what it makes.
+- Blocks of ``python`` run in the order of the page, in one namespace and one folder.  A block of
+  ``text`` that follows one is what it prints.
+- In a block of ``console`` every line after ``$ `` is run by a shell in the same folder; the lines
+  below are what it prints, where there are any; lines of a log are left out (a terminal has a bar
+  instead).
+- ``<!-- not run: why -->`` before a block leaves it out, ``<!-- needs: data -->`` in a page asks
+  for the folder that TAILORED_DATA names, and ``<!-- in tests: 125_000 = 3_000 -->`` puts another
+  number in the next block.
+- ``<!-- long: why -->`` before a block leaves it out of `make test`; nothing later may need what it
+  makes.
 
-What is printed must agree word for word, and in its numbers to five per cent or a unit of the last digit shown: other
-processors round differently.  A line of three dots stands for any lines.
+What is printed must agree word for word, and in its numbers to five per cent or a unit of the last
+digit shown: other processors round differently.  A line of three dots stands for any lines.
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ TOLERANCE = 0.05
 
 @dataclass(frozen=True)
 class Block:
-    """``language`` is python or console, ``printed`` what the page says about the output of Python."""
+    """``language`` is python or console, ``printed`` what the page says about the output of
+    Python.
+    """
 
     language: str
     code: str
@@ -70,7 +75,9 @@ def blocks(text: str, long: bool = True) -> list[Block]:
 
 
 def _is_apart(between: str) -> bool:
-    """Whether more than a short line stands between code and output: the output is something else then."""
+    """Whether more than a short line stands between code and output: the output is something else
+    then.
+    """
     return len([line for line in between.splitlines() if line.strip()]) > 1
 
 

@@ -74,7 +74,8 @@ def test_the_index_lists_every_howto():
 
 
 NOTEBOOKS = sorted((DOCS / "gallery").glob("*.ipynb"))
-#: Number of cells whose outputs were deleted, because their code changed and the table was not at hand.
+#: Number of cells whose outputs were deleted, because their code changed and the table was not at
+#: hand.
 NOT_RUN = {"purchases": 2}
 
 
@@ -137,7 +138,8 @@ def test_other_output_is_an_error(printed, expected):
 
 def test_blocks_of_a_page():
     page = (
-        "```python\nn = 125_000\n```\n\n```text\n1\n```\n\n<!-- not run: a cluster -->\n```python\nx\n```\n"
+        "```python\nn = 125_000\n```\n\n```text\n1\n```\n\n<!-- not run: a cluster "
+        "-->\n```python\nx\n```\n"
         "<!-- in tests: 125_000 = 3_000 -->\n```python\nm = 125_000\n```\n"
     )
     assert blocks(page) == [

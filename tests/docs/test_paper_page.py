@@ -1,4 +1,6 @@
-"""docs/paper.md: every name can be imported, every test exists, and no number or label of the paper is missing."""
+"""docs/paper.md: every name can be imported, every test exists, and no number or label of the paper
+is missing.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ class Row(NamedTuple):
 
 
 def rows() -> list[Row]:
-    """Return the rows of the tables with these five columns; the table of differences has others."""
+    """Return the rows of the tables with these five columns; the table of differences has
+    others.
+    """
     found, inside = [], False
     for line in PAGE.splitlines():
         cells = (
@@ -69,7 +73,9 @@ ROWS = rows()
 
 
 def names() -> list[str]:
-    """Return every name of the package and of the studies on the page, in any table or paragraph."""
+    """Return every name of the package and of the studies on the page, in any table or
+    paragraph.
+    """
     return sorted(
         {name for name in QUOTED.findall(PAGE) if re.fullmatch(r"(tailored|studies)(\.\w+)+", name)}
     )
@@ -159,7 +165,9 @@ def test_differences_have_five_columns():
 
 
 def test_runs_that_agree_are_those_of_the_table():
-    """The section names the methods of which not all published seeds agree, and the seeds that do."""
+    """The section names the methods of which not all published seeds agree, and the seeds that
+    do.
+    """
     with open(ROOT / "docs" / "figures" / "as-published.csv", encoding="utf-8") as file:
         runs = [row for row in csv.DictReader(file) if row["method"] != "conditional-kronecker"]
     agreeing: dict[tuple[str, str], list[str]] = {}
@@ -178,7 +186,9 @@ def test_runs_that_agree_are_those_of_the_table():
 
 
 def test_algorithm_1_on_the_published_data():
-    """Errors of Algorithm 1 with and without side information, as the section on the published numbers states them."""
+    """Errors of Algorithm 1 with and without side information, as the section on the published
+    numbers states them.
+    """
     with open(ROOT / "docs" / "figures" / "as-published.csv", encoding="utf-8") as file:
         errors = {
             (row["experiment"], row["method"], int(row["seed"])): float(row["algorithm_1"])
@@ -208,7 +218,8 @@ STATEMENTS = {"theorem", "lemma", "proposition", "corollary"}
 def numbered(source: str) -> dict[str, tuple[str, int]]:
     """Count the environments; return the counter and number of each label but those of sections.
 
-    A label in an environment without a number has the number of the statement around it, as in LaTeX.
+    A label in an environment without a number has the number of the statement around it, as in
+    LaTeX.
     """
     counts = dict.fromkeys(LAST, 0)
     found: dict[str, tuple[str, int]] = {}

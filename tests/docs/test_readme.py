@@ -1,4 +1,6 @@
-"""The README: its Python prints what it says, and its numbers are those of the pages and their files."""
+"""The README: its Python prints what it says, and its numbers are those of the pages and their
+files.
+"""
 
 import csv
 import re
@@ -40,7 +42,9 @@ def test_the_first_screen():
 
 
 def test_files_that_it_names_exist():
-    """Links are absolute, because relative ones break on a package index; files are named in plain text."""
+    """Links are absolute, because relative ones break on a package index; files are named in plain
+    text.
+    """
     (picture,) = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", README)
     assert (ROOT / picture).exists()
     links = set(re.findall(r"\]\(([^)]+)\)", README)) - {picture}
@@ -82,7 +86,9 @@ def test_its_table_is_that_of_the_benchmark(name):
 
 
 def test_the_benchmark_page_is_that_of_its_files():
-    """Errors, differences and corrected p-values are those of results.csv, on the seeds that both methods have."""
+    """Errors, differences and corrected p-values are those of results.csv, on the seeds that both
+    methods have.
+    """
     with open(ROOT / "docs" / "benchmark" / "results.csv", encoding="utf-8") as file:
         rows = {
             (r["data_set"], r["method"]): r

@@ -1,8 +1,9 @@
-"""Odd tables for `TaskSet.from_frame` and `scan`: `python tests/fuzz/readers.py --count 20000 --seed 0`.
+"""Odd tables for `TaskSet.from_frame` and `scan`: `python tests/fuzz/readers.py --count 20000
+--seed 0`.
 
-Every input is drawn from (seed, number), so that a failure is repeated by `--only NUMBER`.  The tables are of pandas, polars
-and pyarrow.  The rows that are read are those of the table, and dropped rows are reported; or a ValueError or TypeError names
-the column or argument.
+Every input is drawn from (seed, number), so that a failure is repeated by `--only NUMBER`.  The
+tables are of pandas, polars and pyarrow.  The rows that are read are those of the table, and
+dropped rows are reported; or a ValueError or TypeError names the column or argument.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def main() -> int:
     for number, words, seen in found.failed[:40]:
         print(f"\nFAILED {number} {seen}\n{words}")
     print(
-        f"{sum(found.tried.values())} marks; {len(found.failed)} failures; {time.monotonic() - start:.0f} s"
+        f"{sum(found.tried.values())} marks; {len(found.failed)} failures; "
+        f"{time.monotonic() - start:.0f} s"
     )
     return 1 if found.failed else 0
 

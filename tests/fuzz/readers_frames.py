@@ -1,4 +1,6 @@
-"""Odd tables for `TaskSet.from_frame` and `scan`: the rows that the table holds, or a refusal that names the column."""
+"""Odd tables for `TaskSet.from_frame` and `scan`: the rows that the table holds, or a refusal that
+names the column.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ def _times(rng: random.Random, n: int, zone: Any = None) -> list[Any]:
     return [start + datetime.timedelta(hours=rng.randrange(100)) for _ in range(n)]
 
 
-#: What a column may hold, as Python's own values; the plain numbers among them are compared with what is read.
+#: What a column may hold, as Python's own values; the plain numbers among them are compared with
+#: what is read.
 NUMBERS: dict[str, Callable[[random.Random, int], list[Any]]] = {
     "floats": lambda rng, n: [rng.gauss(0, 1) for _ in range(n)],
     "whole numbers": lambda rng, n: [rng.randrange(-5, 6) for _ in range(n)],
@@ -169,7 +172,9 @@ class Table:
 
 
 def one_frame(rng: random.Random, seen: dict[str, str]) -> str:
-    """Draw a table and read it: "read", "refused", or "no frame" where its library will not hold it."""
+    """Draw a table and read it: "read", "refused", or "no frame" where its library will not hold
+    it.
+    """
     try:
         table = Table(rng, seen)
     except (
@@ -243,7 +248,9 @@ def _check_refusal(table: Table, error: Exception) -> None:
 
 
 def _check_read(table: Table, given: dict[str, Any], tasks: TaskSet) -> None:
-    """Finite arrays of matching shapes, every row told of, and plain numbers as they stood in the table."""
+    """Finite arrays of matching shapes, every row told of, and plain numbers as they stood in the
+    table.
+    """
     assert np.isfinite(tasks.X).all(), "inputs that are no numbers"
     assert np.isfinite(tasks.y).all(), "targets that are no numbers"
     n = len(tasks.y)

@@ -20,7 +20,9 @@ pytestmark = pytest.mark.usefixtures("no_curves_in_module")
 
 
 def panel(seed, n_tasks=60, n_rows=9, serial=1.0):
-    """Return rows in random order at irregular times; the noise has a white part and one with correlation exp(−|Δt| / 2)."""
+    """Return rows in random order at irregular times; the noise has a white part and one with
+    correlation exp(−|Δt| / 2).
+    """
     rng = np.random.default_rng(seed)
     parts = []
     for g in range(n_tasks):
@@ -140,7 +142,9 @@ def test_draws_and_totals_are_those_of_a_dense_gaussian(fitted, n_support):
 
 
 def restricted_log_likelihood(tasks, W, noise, response):
-    """Return the restricted log likelihood of all rows, with dense covariances; (W, noise) in the units of the rows."""
+    """Return the restricted log likelihood of all rows, with dense covariances; (W, noise) in the
+    units of the rows.
+    """
     X = np.column_stack([tasks.X, np.ones(len(tasks.y))])
     value, information, right = 0.0, np.zeros((3, 3)), np.zeros(3)
     for t in range(len(tasks)):
@@ -168,7 +172,8 @@ def test_log_likelihood_is_that_of_all_rows(fitted):
 
 def test_correlations_of_noise_and_of_random_effects_are_estimated_jointly():
     frame = panel(5, n_tasks=25)
-    # Random slopes in time, strongly correlated with the intercepts: they resemble noise with a long range.
+    # Random slopes in time, strongly correlated with the intercepts: they resemble noise with a
+    # long range.
     frame["y"] += frame.groupby("g")["x"].transform("first") * (1.0 + 0.4 * frame["t"])
     tasks = TaskSet.from_formula("y ~ t + x + (t | g)", frame, time="t")
     learner = EmpiricalBayesLearner().fit(tasks)

@@ -121,7 +121,9 @@ def numbers():
 
 @cache
 def words():
-    """Side information with an age and two columns of words; the last new task is from a new city."""
+    """Side information with an age and two columns of words; the last new task is from a new
+    city.
+    """
     rng = np.random.default_rng(105)
     sexes = {"f": [1.0, 0.0, 0.0], "m": [-1.0, 0.5, 0.0]}
     cities = {"Genoa": 0.5, "London": -0.5, "Paris": 0.0}

@@ -116,7 +116,9 @@ def _plain(value):
 
 
 def _flat(name, value):
-    """Yield (name, leaf) of nested dictionaries, and of lists of them, with names joined by dots."""
+    """Yield (name, leaf) of nested dictionaries, and of lists of them, with names joined by
+    dots.
+    """
     if isinstance(value, list) and value and isinstance(value[0], dict):
         value = {str(i): item for i, item in enumerate(value)}
     if isinstance(value, dict):

@@ -18,7 +18,9 @@ D, TASKS, ROWS = 2, 8, 12
 
 
 def make(factors=None, rows=ROWS, side=True):
-    """Draw eight tasks of two columns; ``factors`` are the units of columns, targets and side information."""
+    """Draw eight tasks of two columns; ``factors`` are the units of columns, targets and side
+    information.
+    """
     rng = np.random.default_rng(5)
     factors = np.ones(D + 2) if factors is None else np.asarray(factors)
     parts = []

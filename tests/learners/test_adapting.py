@@ -150,7 +150,9 @@ def test_score_is_r2_on_rows_not_adapted_on(clusters):
 
 
 def test_conditioning_helps_where_it_should():
-    """On clusters with orthogonal supports: conditional, then unconditional, then θ = I, on new tasks."""
+    """On clusters with orthogonal supports: conditional, then unconditional, then θ = I, on new
+    tasks.
+    """
     tasks = make_clusters(260, n_clusters=4, n_rows=80, random_state=0)
     train, test = tasks[:200], tasks[200:]
     options = {"solver": ProjectedSGD(step_sizes=(10.0, 100.0))}

@@ -78,7 +78,9 @@ LEARNERS = {
 
 
 def fail_at(monkeypatch, owner, name, call=1, after=False, error=Injected):
-    """Let the ``call``-th call of ``owner.name`` fail, before it does anything or when all of it is done."""
+    """Let the ``call``-th call of ``owner.name`` fail, before it does anything or when all of it is
+    done.
+    """
     original, count = getattr(owner, name), [0]
 
     def failing(*args, **kwargs):
@@ -94,7 +96,8 @@ def fail_at(monkeypatch, owner, name, call=1, after=False, error=Injected):
     monkeypatch.setattr(owner, name, failing)
 
 
-#: Where code is made to fail: owner, name, number of the call, and whether its work is done by then.
+#: Where code is made to fail: owner, name, number of the call, and whether its work is done by
+#: then.
 INJECTED = {
     "check of parameters": (base_module, "get_loss", 1, False),
     "reading": (base_module.reading, "check_tasks", 1, True),
@@ -134,7 +137,8 @@ STARTING = {
     "fixed step": ["fit of the feature map"],
     "empirical Bayes": ["settings", "learning"],
 }
-#: Names of learners, and the calls that will fail; "first" is the first call, where learners differ in nothing else.
+#: Names of learners, and the calls that will fail; "first" is the first call, where learners differ
+#: in nothing else.
 MODES = [
     (name, mode)
     for mode in ("partial_fit", "fit", "first")
@@ -179,7 +183,9 @@ def call(learner, mode, *args, **kwargs):
 
 
 def more_of(learner):
-    """The method that takes the next tasks: `partial_fit`, or `fit` of all tasks if there is none."""
+    """The method that takes the next tasks: `partial_fit`, or `fit` of all tasks if there is
+    none.
+    """
     return getattr(learner, "partial_fit", learner.fit)
 
 

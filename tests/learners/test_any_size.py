@@ -116,7 +116,9 @@ def test_new_rows_that_dwarf_those_of_fit(plain):
 @pytest.mark.filterwarnings("ignore:coverage")
 @pytest.mark.filterwarnings("ignore:X. column 0 has the value")
 def test_large_rows_have_finite_intervals(plain):
-    """Next to 1e12, the identity of I + τXᵀX is rounding: pivots were the root of a negative number."""
+    """Next to 1e12, the identity of I + τXᵀX is rounding: pivots were the root of a negative
+    number.
+    """
     rng = np.random.default_rng(0)
     for size in 10.0 ** np.arange(1, 15):
         X = size * np.outer(rng.normal(size=6), [1.0, 1.0 + 1e-9])

@@ -30,7 +30,9 @@ def test_coefficients_are_those_of_one_context_after_the_other(circle):
 
 
 def linear_effect(n_tasks, seed):
-    """Return tasks whose slope is 1 + 2 s plus noise, with a frame of side information that has a category."""
+    """Return tasks whose slope is 1 + 2 s plus noise, with a frame of side information that has a
+    category.
+    """
     rng = np.random.default_rng(seed)
     side = pd.DataFrame({"s": rng.normal(size=n_tasks), "kind": rng.choice(["a", "b"], n_tasks)})
     groups = np.repeat(np.arange(n_tasks), 8)

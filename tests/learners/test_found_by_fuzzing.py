@@ -33,7 +33,9 @@ def test_steps_that_go_beyond_all_numbers():
 @pytest.mark.filterwarnings("ignore:The exact within-task algorithm")
 @pytest.mark.parametrize("size", [1e7, 1e9, 1e14])
 def test_a_penalty_that_is_rounding(size):
-    """Fewer rows than columns, which are so large that nothing is left of the penalty: the rows are met all the same."""
+    """Fewer rows than columns, which are so large that nothing is left of the penalty: the rows are
+    met all the same.
+    """
     X, y = size * make().X[:3], size * make().y[:3]
     X = np.column_stack([X, X[:, ::-1] ** 2 / size, X[::-1]])
     model = TaskRegressor(loss="squared").fit(X, y)

@@ -1,4 +1,6 @@
-"""Tasks that were seen in fit are predicted by what was learned of them; tasks, supports and tables without rows."""
+"""Tasks that were seen in fit are predicted by what was learned of them; tasks, supports and tables
+without rows.
+"""
 
 import warnings
 from copy import deepcopy
@@ -156,7 +158,9 @@ def test_nothing_is_asked(learner):
 
 
 def test_numbers_are_no_names():
-    """Tasks without labels are numbered: new ones must not be taken silently for the first ones of fit."""
+    """Tasks without labels are numbered: new ones must not be taken silently for the first ones of
+    fit.
+    """
     tasks = TaskSet.from_frame(ROWS, task="task", target="y", features=["a", "b"])
     parts = [(task.X, task.y) for task in tasks]
     learner = IndependentLearner(loss="squared").fit(TaskSet.from_tasks(parts[:20]))

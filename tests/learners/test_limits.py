@@ -24,7 +24,9 @@ pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10_000), step=st.floats(1e-3, 10.0))
 def test_conditional_with_constant_features_and_frozen_C_is_unconditional(seed, step):
-    """φ ≡ 1 turns H into C: with C frozen at 0 and H starting where C would, both run the same algorithm."""
+    """φ ≡ 1 turns H into C: with C frozen at 0 and H starting where C would, both run the same
+    algorithm.
+    """
     tasks = random_tasks(seed)
     conditional = ConditionalLearner(
         lambda task: np.ones(1),

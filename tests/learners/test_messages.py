@@ -96,7 +96,8 @@ def test_overflow_names_the_step(clusters):
         UnconditionalLearner(solver=ProjectedSGD(1e308), fit_intercept=False).fit(clusters)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        # Whether the duality gap of one task is just above the tolerance depends on the linear algebra library.
+        # Whether the duality gap of one task is just above the tolerance depends on the linear
+        # algebra library.
         warnings.simplefilter("ignore", ConvergenceWarning)
         learner = UnconditionalLearner(
             solver=ProjectedSGD(step_sizes=(0.1, 1e308)), fit_intercept=False

@@ -134,7 +134,8 @@ def test_the_order_of_labels_is_random_and_the_same_everywhere():
     ordered = tasks.in_label_order(7).labels.tolist()
     assert ordered == shuffled(tasks).in_label_order(7).labels.tolist() != tasks.labels.tolist()
     assert ordered != tasks.in_label_order(8).labels.tolist()
-    # An outer draw and one within it are by different seeds: where a task stands in the one says nothing of the other.
+    # An outer draw and one within it are by different seeds: where a task stands in the one says
+    # nothing of the other.
     labels = np.arange(4000)
     one, other = (np.argsort(np.argsort(label_keys(labels, seed))) for seed in (0, 1))
     assert max(abs(np.corrcoef(one, each)[0, 1]) for each in (other, labels)) < 0.08
@@ -148,7 +149,8 @@ def test_the_order_of_labels_is_random_and_the_same_everywhere():
     assert 5 < np.isin(numbers.in_label_order().labels[:25], np.arange(25)).sum() < 20
 
 
-# ------------------------------------------------------------------------------------------ forms of input
+# ------------------------------------------------------------------------------------------ forms
+# of input
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +205,8 @@ def test_the_order_of_a_new_tasks_rows_is_rounding(fitted):
     np.testing.assert_allclose(one.coef_, other.coef_, rtol=0, atol=1e-10)
 
 
-# ------------------------------------------------------------------------------------------ threads, processes
+# ------------------------------------------------------------------------------------------
+# threads, processes
 
 
 def everything(learner, seed):
@@ -224,7 +227,9 @@ def everything(learner, seed):
 
 @pytest.mark.parametrize("jobs", [None, 2])
 def test_many_threads_get_the_answers_of_one(fitted, jobs):
-    """A learner that nobody has asked yet: whatever it keeps for later is made by all threads at once."""
+    """A learner that nobody has asked yet: whatever it keeps for later is made by all threads at
+    once.
+    """
     expected = [everything(copy.deepcopy(fitted), seed) for seed in range(2)]
     for _ in range(2):
         fresh = pickle.loads(pickle.dumps(fitted)).set_params(n_jobs=jobs)
@@ -254,7 +259,8 @@ def test_threads_that_fit_get_what_one_does(fitted):
 def test_children_give_the_same_answers(fitted, method):
     """After fits with threads; a new process while one goes on.
 
-    A fork then may stand still on a lock of any library that a thread was in: nobody is left in the child to let it go.
+    A fork then may stand still on a lock of any library that a thread was in: nobody is left in the
+    child to let it go.
     """
     expected = everything(fitted, 0)
     busy = threading.Thread(target=lambda: EmpiricalBayesLearner(n_jobs=2).fit(made(8)))

@@ -42,7 +42,9 @@ STREAMS = [
 
 @pytest.mark.parametrize(("options", "scale_features"), STREAMS)
 def test_stream_in_pieces_is_the_same_bits(clusters, options, scale_features):
-    """However the stream is cut; and `fit` is the same, where it has no scale of φ to know in advance."""
+    """However the stream is cut; and `fit` is the same, where it has no scale of φ to know in
+    advance.
+    """
     settings_ = {
         "solver": ProjectedSGD(step_sizes=(0.03, 0.3)),
         "rank": 5,

@@ -1,4 +1,6 @@
-"""Many new tasks in, one table of predictions with intervals out: frames of three libraries, and task sets."""
+"""Many new tasks in, one table of predictions with intervals out: frames of three libraries, and
+task sets.
+"""
 
 import warnings
 from functools import cache
@@ -51,7 +53,9 @@ def fitted(side=True):
 
 
 def halves():
-    """Query and support rows: "new0" has no support, "new5" is asked nothing, the order is mixed."""
+    """Query and support rows: "new0" has no support, "new5" is asked nothing, the order is
+    mixed.
+    """
     place = NEW.groupby("user").cumcount()
     support = NEW[(place < 3) & (NEW["user"] != "new0")].sample(frac=1, random_state=0)
     query = NEW[(place >= 3) & (NEW["user"] != "new5")]

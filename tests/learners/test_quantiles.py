@@ -73,7 +73,8 @@ def test_that_share_of_the_targets_lies_below(learned, plain, q, n_rows):
     predicted = _quantiles(learned[q], query, support)
     below = np.mean([np.mean(part) for part in np.split(query.y <= predicted, query.offsets[1:-1])])
     assert abs(below - q) < 0.035
-    # no worse than the end of the 80 % interval, and much better than the model for the absolute loss
+    # no worse than the end of the 80 % interval, and much better than the model for the absolute
+    # loss
     table = plain.predict_tasks(query, support, coverage=0.8)
     ways = (predicted, table["upper" if q > 0.5 else "lower"], table["prediction"])
     quantile, end, centre = (Pinball(q).value(way, query.y).mean() for way in ways)
@@ -126,7 +127,9 @@ def test_quantiles_follow_the_units_of_the_targets(learned):
 
 
 def test_calibrating_anew_moves_the_quantiles(learned):
-    """Tasks with three times the noise: more is added, and for seen tasks as much as if they came again."""
+    """Tasks with three times the noise: more is added, and for seen tasks as much as if they came
+    again.
+    """
     learner = fit_quantile(0.9)
     noisy = TaskSet.from_tasks(
         [(t.X, 3.0 * (t.y - t.X @ [1.0, 1.0] - 3.0) + t.X @ [1.0, 1.0] + 3.0) for t in NEW[:80]]

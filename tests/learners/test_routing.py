@@ -1,4 +1,6 @@
-"""Whole tasks through scikit-learn's model selection, and predictions of tasks that fit did not see."""
+"""Whole tasks through scikit-learn's model selection, and predictions of tasks that fit did not
+see.
+"""
 
 import warnings
 from functools import cache
@@ -34,7 +36,9 @@ CV = GroupKFold(2)
 
 
 def draw(seed=0, n_tasks=T, n=N):
-    """Rows in any order, labels, and the description of each row's task, which moves its intercept."""
+    """Rows in any order, labels, and the description of each row's task, which moves its
+    intercept.
+    """
     rng = np.random.default_rng(seed)
     groups = rng.permutation(np.repeat(np.arange(n_tasks), n)) + 100
     s = rng.normal(size=(n_tasks, 1))
@@ -129,7 +133,9 @@ def test_cross_validation_over_whole_tasks(name, scaler, side, few_steps):
 @pytest.mark.parametrize("labels", [(0, 1), ("no", "yes")])
 @pytest.mark.parametrize("words", [False, True])
 def test_cross_validation_of_classes(labels, words):
-    """Rows of numbers and of words, labels of both kinds; the scores are those of `adapt` for each task."""
+    """Rows of numbers and of words, labels of both kinds; the scores are those of `adapt` for each
+    task.
+    """
     rng = np.random.default_rng(0)
     groups, x, kind = (
         np.repeat(np.arange(24), 12),
@@ -205,7 +211,9 @@ def test_grid_search_over_whole_tasks(scaler, scored):
 
 @pytest.mark.parametrize("scaler", [False, True])
 def test_scorers_by_name_never_give_a_number(scaler):
-    """They call predict without saying which tasks: no score is better than that of some other task's weights."""
+    """They call predict without saying which tasks: no score is better than that of some other
+    task's weights.
+    """
     learner = IndependentLearner(loss="squared")
     for scoring in ("neg_mean_absolute_error", "r2"):
         with sklearn.config_context(**ROUTED), warnings.catch_warnings(record=True) as seen:

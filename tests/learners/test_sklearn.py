@@ -1,4 +1,6 @@
-"""Conformity with scikit-learn: its own checks, settings of solvers, pickles and ordinary regressors."""
+"""Conformity with scikit-learn: its own checks, settings of solvers, pickles and ordinary
+regressors.
+"""
 
 import pickle
 
@@ -49,7 +51,8 @@ def expected_failures(estimator):
     }
 
 
-#: The learners share their validation of input: one of them and the adapted model are checked by default.
+#: The learners share their validation of input: one of them and the adapted model are checked by
+#: default.
 FIRST = [each for each in ESTIMATORS if isinstance(each, EmpiricalBayesLearner | TaskRegressor)]
 
 

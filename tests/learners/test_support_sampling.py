@@ -1,4 +1,6 @@
-"""Support rows of new tasks: their number and order in episodes, selection, scores and intervals."""
+"""Support rows of new tasks: their number and order in episodes, selection, scores and
+intervals.
+"""
 
 import numpy as np
 import pytest
@@ -154,7 +156,9 @@ def _coverage(learner, new, n_rows):
 
 
 def test_forecasts_cover(forecasts):
-    """Later rows of a walk are farther from the first ones than random rows are from random ones."""
+    """Later rows of a walk are farther from the first ones than random rows are from random
+    ones.
+    """
     learner, train, new = forecasts
     assert 0.75 < _coverage(learner, new, 4) < 0.88
     assert _coverage(EmpiricalBayesLearner().fit(train), new, 4) < 0.7
@@ -199,7 +203,9 @@ def test_scores_use_the_support_of_the_learner(forecasts):
 
 
 def test_the_papers_learners_are_calibrated_in_order():
-    """Counted on random rows the intervals of a walk's later rows are too narrow, counted in order they are not."""
+    """Counted on random rows the intervals of a walk's later rows are too narrow, counted in order
+    they are not.
+    """
     covered = {}
     for n_support in (3, ("first", 3)):
         found = []
@@ -225,7 +231,9 @@ def _growing(n_tasks, seed, origin=0.0):
 
 
 def test_levels_are_those_at_the_beginning_wherever_time_is_counted_from():
-    """Slopes and levels are uncorrelated there, and only there; forecasts do not depend on the calendar."""
+    """Slopes and levels are uncorrelated there, and only there; forecasts do not depend on the
+    calendar.
+    """
     learner = EmpiricalBayesLearner(n_support=("first", 2)).fit(_growing(20, 0))
     assert learner.structure_["structure"] == "diagonal"
     assert learner.prior_.scaling.shift[0] == 0.0

@@ -76,7 +76,8 @@ def test_adapting_and_predicting_from_frames(learner, tasks, library):
     named = {"size": "large", "kind": "Public"}
     own = np.array(["Public", 2.0], dtype=object)
     expected = learner.adapt(tasks[t].X, tasks[t].y, side_info=own)
-    # in another order, and with the columns of the task and the target, which are known to be no inputs
+    # in another order, and with the columns of the task and the target, which are known to be no
+    # inputs
     for frame in (rows[["day", "sex", "ses"]], rows):
         model = learner.adapt(
             make(frame.reset_index(drop=True)), rows["score"].to_numpy(), side_info=named
@@ -141,7 +142,9 @@ def test_tables_that_were_read_otherwise_are_refused(learner):
 
 @pytest.mark.parametrize("by_name", [True, False])
 def test_columns_that_were_not_in_fit_are_ignored(by_name):
-    """In all methods, for tables and for frames of numbers; scikit-learn's order is checked without such columns."""
+    """In all methods, for tables and for frames of numbers; scikit-learn's order is checked without
+    such columns.
+    """
     columns = ["ses", "day", "sex"] if by_name else ["ses"]
     frame = FRAME[columns]
     learner = EmpiricalBayesLearner(varying=[]).fit(frame, FRAME["score"], groups=FRAME["school"])

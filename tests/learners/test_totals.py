@@ -1,4 +1,6 @@
-"""`sample` and `predict_totals`: tables of three libraries and task sets, weights, classes and counts, and errors."""
+"""`sample` and `predict_totals`: tables of three libraries and task sets, weights, classes and
+counts, and errors.
+"""
 
 from dataclasses import replace
 from functools import cache
@@ -20,7 +22,9 @@ COLUMNS = ["prediction", "lower", "upper", "std"]
 
 
 def draw(seed, n_tasks, n, prefix="u"):
-    """Return rows of all tasks in any order, with targets of three kinds, regions, and numbers of people."""
+    """Return rows of all tasks in any order, with targets of three kinds, regions, and numbers of
+    people.
+    """
     rng = np.random.default_rng(seed)
     of = rng.permutation(np.repeat(np.arange(n_tasks), n))
     x, age = rng.normal(size=len(of)), rng.normal(size=n_tasks)
@@ -180,7 +184,9 @@ def test_exposure_multiplies_rates():
 
 @pytest.mark.parametrize("target", ["count", "bought"])
 def test_totals_are_sums_of_predictions_and_means_of_draws(target):
-    """A slope that hardly any row determines has a large error, which would raise the mean of an exponential."""
+    """A slope that hardly any row determines has a large error, which would raise the mean of an
+    exponential.
+    """
     learner, far = fitted(target), QUERY.assign(x=QUERY["x"] + 3.0)
     draws = learner.sample(far, SUPPORT, n_draws=20_000, random_state=0).sum(axis=1)
     total = learner.predict_totals(far, SUPPORT)["prediction"][0]

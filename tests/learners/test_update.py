@@ -14,7 +14,9 @@ D, Q = 3, 2
 
 
 def environment(n_tasks=40, n_rows=10, seed=0):
-    """Draw rows far from zero and in different units, and side information that shifts the weights."""
+    """Draw rows far from zero and in different units, and side information that shifts the
+    weights.
+    """
     rng = np.random.default_rng(seed)
     s = rng.normal(size=(n_tasks, Q))
     groups = np.repeat(np.arange(n_tasks), n_rows)

@@ -58,7 +58,9 @@ def test_a_frequency_is_a_number_of_rows(fitted):
 
 
 def test_a_precision_is_that_of_a_mean_of_rows(fitted):
-    """The mean of k rows with equal features has the noise variance σ²/k, and is all that they say about w."""
+    """The mean of k rows with equal features has the noise variance σ²/k, and is all that they say
+    about w.
+    """
     y = Y[:4].repeat(3) + np.tile([-0.2, 0.0, 0.2], 4)
     means = fitted.adapt(X[:4], Y[:4], sample_weight=np.full(4, 3.0))
     np.testing.assert_allclose(
@@ -71,7 +73,9 @@ def test_a_precision_is_that_of_a_mean_of_rows(fitted):
 
 
 def test_the_posterior_is_that_of_generalised_least_squares(fitted):
-    """Weights may be any positive numbers; the posterior is (W⁻¹ + Xᵀ diag(v) X / σ²)⁻¹ (W⁻¹b + Xᵀ diag(v) y / σ²)."""
+    """Weights may be any positive numbers; the posterior is (W⁻¹ + Xᵀ diag(v) X / σ²)⁻¹ (W⁻¹b + Xᵀ
+    diag(v) y / σ²).
+    """
     v = np.random.default_rng(3).uniform(0.1, 5.0, size=5)
     model, scaling = fitted.prior_.model, fitted.prior_.scaling
     assert model.n_components == 1
@@ -276,7 +280,9 @@ def test_held_out_errors_are_those_of_repeated_rows():
 
 
 def test_frequencies_of_successes_and_failures():
-    """Numbers of cases and others in 15 herds at 4 times, as in lme4's cbpp: whole rows would be held out."""
+    """Numbers of cases and others in 15 herds at 4 times, as in lme4's cbpp: whole rows would be
+    held out.
+    """
     rng = np.random.default_rng(1)
     herd, time = np.repeat(np.arange(15), 4), np.tile(np.arange(4), 15)
     p = 1.0 / (1.0 + np.exp(1.0 + 0.5 * time - rng.normal(0, 0.7, 15)[herd]))

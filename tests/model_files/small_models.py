@@ -30,7 +30,9 @@ def clusters(n_tasks=8, n_rows=5):
 
 
 def described(n_tasks=10):
-    """Make tasks with strings and tuples as labels, and with side information of numbers, words and missing values."""
+    """Make tasks with strings and tuples as labels, and with side information of numbers, words and
+    missing values.
+    """
     tasks = clusters(n_tasks)
     names = [f"task {t}" if t % 2 else ("pair", t) for t in range(n_tasks)]
     side = {

@@ -147,7 +147,8 @@ def test_another_format_is_refused_before_an_object_is_built(tmp_path):
     path = crafted(tmp_path / "a", Own(), {"format": 99, "version": "9.9"})
     refused(
         path,
-        rf"has the format 99 of tailored 9\.9; this version reads format {FORMAT}\. .*fit and save again",
+        rf"has the format 99 of tailored 9\.9; this version reads format {FORMAT}\. .*fit and save "
+        rf"again",
     )
     assert not CALLS
     old = b'\x40\0\0\0\0\0\0\0{"__metadata__":{"sha256":"' + b"0" * 100  # format 6

@@ -1,4 +1,6 @@
-"""A loaded model predicts as the saved one, to the last bit; `save` refuses what it cannot write, and keeps the old file."""
+"""A loaded model predicts as the saved one, to the last bit; `save` refuses what it cannot write,
+and keeps the old file.
+"""
 
 import errno
 import os

@@ -1,4 +1,6 @@
-"""Checks of one fitted learner: its numbers against definitions, and its methods against another."""
+"""Checks of one fitted learner: its numbers against definitions, and its methods against
+another.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class Checks:
             self.failed.append(f"{name}: {detail}")
 
     def close(self, name, found, expected, tolerance, scale=1.0):
-        """Check that two arrays agree up to ``tolerance`` times ``scale`` (an array or a number)."""
+        """Check that two arrays agree up to ``tolerance`` times ``scale`` (an array or a
+        number).
+        """
         found, expected = np.asarray(found, float), np.asarray(expected, float)
         if found.shape != expected.shape:
             self.true(name, False, f"shapes {found.shape} and {expected.shape}")
@@ -78,7 +82,9 @@ class Estimates:
         return np.tile(mean, (len(tasks), 1))
 
     def effects(self, tasks):
-        """Return the posterior means, their standard deviations and the prior means, (T, d) each."""
+        """Return the posterior means, their standard deviations and the prior means, (T, d)
+        each.
+        """
         frame = self.learner.effects(tasks)
         found = []
         for column in ("effect", "std", "prior"):

@@ -273,7 +273,8 @@ def generalised_draws(kind, tasks, b, L, varying, C, dispersion, rng, n):
     """Draw the targets of query rows (n, rows), for tasks (X, y, offset, w, query, query offset).
 
     Coefficients are normal with the exact posterior moments, given the errors of b, which are
-    normal with covariance C.  Predictors are shifted such that means are those without these errors.
+    normal with covariance C.  Predictors are shifted such that means are those without these
+    errors.
     """
     errors, out = rng.multivariate_normal(np.zeros(len(b)), C, n), []
     for X, y, offset, w, Q, query_offset in tasks:

@@ -68,7 +68,9 @@ class Table:
         return frame[self.roles[role]].to_numpy(float)
 
     def split(self, rng):
-        """Split the rows of the new tasks into support and query rows; one task may lack support."""
+        """Split the rows of the new tasks into support and query rows; one task may lack
+        support.
+        """
         place = self.new.groupby("task").cumcount()
         is_support = place < self.new.groupby("task")["y"].transform("size") // 2
         if rng.random() < 0.3:

@@ -16,7 +16,8 @@ _LIBRARY = {
     name: kind(*([_PARAMETERS[name]] if name in _PARAMETERS else []))
     for name, kind in losses.LOSSES.items()
 }
-#: The library's loss, the reference's, and L (stated for the squared loss, which has none of its own).
+#: The library's loss, the reference's, and L (stated for the squared loss, which has none of its
+#: own).
 CASES = {
     name: (loss, ref.like(loss), 1.3 if name == "squared" else loss.lipschitz)
     for name, loss in _LIBRARY.items()

@@ -16,7 +16,8 @@ from tailored.tasks.rows import Rows
 TOL = 1e-13
 
 
-# --- against the transcription ------------------------------------------------------------------------------
+# --- against the transcription
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -79,7 +80,9 @@ def test_the_unconditional_run_is_the_run_whose_H_does_not_move():
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("inner", ["online", "exact"])
 def test_started_at_0_the_learner_leaves_0(name, inner):
-    """With the gradient through θ†w, which the paper also prints, the iterates would stay at zero."""
+    """With the gradient through θ†w, which the paper also prints, the iterates would stay at
+    zero.
+    """
     loss, reference, L = LOSSES[name]
     d, k = 3, 2
     rng = np.random.default_rng(4)
@@ -123,7 +126,8 @@ def test_a_limited_rank_truncates_every_iterate_and_the_average(rank):
     close(trajectory.average().H, mean)
 
 
-# --- the scale of the features ------------------------------------------------------------------------------
+# --- the scale of the features
+# ------------------------------------------------------------------------------
 
 
 def test_a_constant_scale_is_the_run_on_scaled_features():
@@ -180,7 +184,9 @@ def test_features_that_are_all_zero_leave_H_where_it_is():
 
 
 def test_if_the_trace_term_dominates_H_is_exactly_zero():
-    """2L²XᵀX/n² ⪰ uuᵀ/2 if 4L² ≥ n: every gradient is positive semidefinite, so H is projected to zero."""
+    """2L²XᵀX/n² ⪰ uuᵀ/2 if 4L² ≥ n: every gradient is positive semidefinite, so H is projected to
+    zero.
+    """
     loss, _, _ = LOSSES["absolute"]
     _, _, batch = random_stream(np.random.default_rng(9), 10, 3, 4)
     trajectory = start(StepSizes(0.2, 50.0), np.eye(3), 4)

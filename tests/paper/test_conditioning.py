@@ -23,7 +23,7 @@ from representations import (
 )
 from tailored.paper.representation import Conditioning, Factored, Given, project_psd
 
-# --- values -------------------------------------------------------------------------------------------------
+# --- values --------------------------------------------------------------------------------------
 
 
 @shapes
@@ -99,7 +99,9 @@ def test_trace_of_tau_is_at_most_that_of_H_times_the_squared_norm_of_phi(d, k):
 
 @shapes
 def test_directions_of_phi_are_orthogonal_and_of_equal_length(d, k):
-    """Prop. 11: Σ v_i v_iᵀ, a step of H along −I, has the norm ‖φ‖², for v_i = vec(φ e_iᵀ) = (I ⊗ φ) e_i."""
+    """Prop. 11: Σ v_i v_iᵀ, a step of H along −I, has the norm ‖φ‖², for v_i = vec(φ e_iᵀ) = (I ⊗
+    φ) e_i.
+    """
     phi = np.random.default_rng([d, k, 7]).normal(size=k)
     V = np.column_stack([np.outer(phi, e).flatten(order="F") for e in np.eye(d)])
     close(V, ref.lift(d, phi), 1e-15)
@@ -147,7 +149,8 @@ def test_scale_state_and_copies(d, k):
             np.testing.assert_array_equal(argument, value)
 
 
-# --- the cone -----------------------------------------------------------------------------------------------
+# --- the cone
+# -----------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)

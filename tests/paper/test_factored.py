@@ -1,4 +1,6 @@
-"""Projected steps of H = E P Eᵀ against those of the paper: with every direction, with a limited rank, and their averages."""
+"""Projected steps of H = E P Eᵀ against those of the paper: with every direction, with a limited
+rank, and their averages.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,13 @@ def orthonormal(factored, tol=1e-12):
     )
 
 
-# --- steps --------------------------------------------------------------------------------------------------
+# --- steps ---------------------------------------------------------------------------------------
 
 
 def scenario(rng, k, n_steps, phis):
-    """Feature vectors for a run: new ones, nearly the same ones, or few distinct ones with zeros in between."""
+    """Feature vectors for a run: new ones, nearly the same ones, or few distinct ones with zeros in
+    between.
+    """
     if phis == "new":
         return rng.normal(size=(n_steps, k))
     if phis == "nearly repeated, then new":
@@ -71,7 +75,9 @@ def test_steps_are_those_of_the_paper(d, k, phis, step_C, step_H):
 
 
 def some_steps(rng, d, k, n_steps):
-    """Gradients as the surrogate gives them, of tasks with all inputs, with some (one-hot), and with none."""
+    """Gradients as the surrogate gives them, of tasks with all inputs, with some (one-hot), and
+    with none.
+    """
     for t in range(n_steps):
         u, X = rng.normal(size=d), rng.normal(size=(4, d))
         if t % 4 == 1 and d > 1:
@@ -118,7 +124,9 @@ def test_the_change_of_a_step_is_the_difference(n_steps, d, k):
 @pytest.mark.parametrize("spread", [1e-5, 1e-6, 1e-7])
 @pytest.mark.parametrize(("d", "k"), [(2, 20), pytest.param(4, 30, marks=pytest.mark.slow)])
 def test_the_basis_stays_orthonormal_if_features_are_nearly_the_same(d, k, spread, rank):
-    """The part of a direction outside the range may be far smaller than the direction; then new ones follow."""
+    """The part of a direction outside the range may be far smaller than the direction; then new
+    ones follow.
+    """
     for seed in range(3):
         rng = np.random.default_rng([d, k, seed])
         factored, H, C = Factored(np.eye(d), k, rank), np.zeros((d * k, d * k)), np.eye(d)
@@ -133,7 +141,9 @@ def test_the_basis_stays_orthonormal_if_features_are_nearly_the_same(d, k, sprea
 
 
 def test_the_basis_stays_orthonormal_if_directions_are_mostly_inside():
-    """With directions of norm 0.1 to 0.5 outside the range, the errors of one pass would multiply from step to step."""
+    """With directions of norm 0.1 to 0.5 outside the range, the errors of one pass would multiply
+    from step to step.
+    """
     rng = np.random.default_rng(3)
     d, k = 4, 30
     exact, outside = Factored(np.eye(d), k), []
@@ -222,7 +232,8 @@ def test_iterates_of_different_ranks_do_not_share_their_steps():
     assert ranks == [1, 2, 3]
 
 
-# --- averages -----------------------------------------------------------------------------------------------
+# --- averages
+# -----------------------------------------------------------------------------------------------
 
 
 @shapes
@@ -310,7 +321,8 @@ def test_every_iterate_and_every_average_is_positive_semidefinite(
             assert_psd(conditioning(phi), noise_C + noise_H * phi @ phi)
 
 
-# --- overflow -----------------------------------------------------------------------------------------------
+# --- overflow
+# -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan, 1e308])

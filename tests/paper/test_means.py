@@ -19,7 +19,9 @@ from tailored.paper.within_task import WithinTask
 
 
 def surrogate_steps(rng, d, k, n_steps, phis="fresh"):
-    """Gradients of the paper's sign structure and features: few distinct ones, or a new one for every task."""
+    """Gradients of the paper's sign structure and features: few distinct ones, or a new one for
+    every task.
+    """
     few = rng.normal(size=(3, k))
     for t in range(n_steps):
         X, alpha = rng.normal(size=(5, d)), rng.uniform(-1, 1, size=5)
@@ -32,7 +34,9 @@ def surrogate_steps(rng, d, k, n_steps, phis="fresh"):
 @pytest.mark.parametrize(("d", "k"), [(3, 14), (4, 2), (3, 1), (1, 5)])
 @pytest.mark.parametrize("phis", ["fresh", "few"])
 def test_exact_mean_is_the_mean_of_the_iterates(d, k, phis):
-    """For every number of steps, around the size of a block and beyond it; computing it changes nothing."""
+    """For every number of steps, around the size of a block and beyond it; computing it changes
+    nothing.
+    """
     rng = np.random.default_rng([d, k, len(phis)])
     C0 = np.diag(np.arange(1.0, d + 1))
     exact, mean, seldom = Factored(C0, k), ExactMean(d, k), ExactMean(d, k)

@@ -1,4 +1,6 @@
-"""Missing side information: numbers are imputed and have an indicator, missing words are a category."""
+"""Missing side information: numbers are imputed and have an indicator, missing words are a
+category.
+"""
 
 import numpy as np
 import pandas as pd
@@ -19,7 +21,9 @@ FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
 
 
 def draw(seed=0):
-    """The level of a task follows its age, and those whose age is not known have one of their own."""
+    """The level of a task follows its age, and those whose age is not known have one of their
+    own.
+    """
     rng = np.random.default_rng(seed)
     age = rng.normal(50.0, 10.0, size=T)
     missing = np.arange(T) % 4 == 0

@@ -1,4 +1,6 @@
-"""The paper's learners against the literal transcription, and what they show of the learned function."""
+"""The paper's learners against the literal transcription, and what they show of the learned
+function.
+"""
 
 import warnings
 
@@ -19,7 +21,9 @@ ABSOLUTE = reference.absolute()
 
 @pytest.fixture(scope="module")
 def parts():
-    """Training tasks, and support and query rows of validation and test tasks; s rotates the direction of w."""
+    """Training tasks, and support and query rows of validation and test tasks; s rotates the
+    direction of w.
+    """
     rng = np.random.default_rng(7)
 
     def draw(n_tasks):
@@ -254,7 +258,9 @@ def test_errors_of_validation_pairs(parts):
 
 
 def test_warnings_of_a_search_that_went_wrong(parts):
-    """Large columns make every step but the smallest diverge, and independent learning is better."""
+    """Large columns make every step but the smallest diverge, and independent learning is
+    better.
+    """
     train = parts[0]
     large = TaskSet(1e4 * train.X, train.y, np.repeat(train.labels, train.sizes))
     with warnings.catch_warnings(record=True) as caught:

@@ -89,7 +89,8 @@ def test_divergence_of_every_candidate_names_the_steps():
         selected(tasks, phis, [StepSizes(1e308, 1e308)])
 
 
-# --- held-out tasks ----------------------------------------------------------------------------------------
+# --- held-out tasks
+# ----------------------------------------------------------------------------------------
 
 
 def some_tasks(n_tasks, seed=0):

@@ -56,7 +56,9 @@ def test_a_number_with_few_values_is_not_curved(values, curved):
 
 @pytest.mark.parametrize("n_values", [3, 4, 7, 30])
 def test_the_smoothest_function_is_nearly_linear(n_values):
-    """With fewer values than splines too: otherwise a shared curve has a slope, and the fixed effect compensates it."""
+    """With fewer values than splines too: otherwise a shared curve has a slope, and the fixed
+    effect compensates it.
+    """
     x = np.repeat(np.arange(float(n_values)), 5)
     curve = Curve.fit(x, 0, least_values=3)
     features = curve(x[:, None])

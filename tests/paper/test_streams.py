@@ -1,4 +1,6 @@
-"""Runs of Algorithm 1 do not depend on the pieces of a stream or on the number of jobs; failures of runs."""
+"""Runs of Algorithm 1 do not depend on the pieces of a stream or on the number of jobs; failures of
+runs.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ from tailored.paper.algorithm_1 import LARGEST_DENSE, StepSizes, run
 from tailored.paper.surrogate import Surrogate
 from tailored.paper.within_task import WithinTask
 
-# --- streams in pieces, jobs --------------------------------------------------------------------------------
+# --- streams in pieces, jobs
+# --------------------------------------------------------------------------------
 
 
 def candidates(d, k):
@@ -64,7 +67,9 @@ def test_results_do_not_depend_on_the_pieces_nor_on_the_number_of_jobs(inner):
 
 
 def test_small_steps_share_their_projections():
-    """The gradients are the same as long as the signs of the residuals are, and H is a multiple of one matrix."""
+    """The gradients are the same as long as the signs of the residuals are, and H is a multiple of
+    one matrix.
+    """
     loss, _, L = LOSSES["absolute"]
     _, _, batch = random_stream(np.random.default_rng(18), 12, 3, 4)
     runs = [start(StepSizes(step, step), np.eye(3), 4) for step in (1e-9, 1e-8, 10.0)]
@@ -75,7 +80,8 @@ def test_small_steps_share_their_projections():
     same(copied, small)
 
 
-# --- failure ------------------------------------------------------------------------------------------------
+# --- failure
+# ------------------------------------------------------------------------------------------------
 
 
 def all_finite(trajectory):

@@ -12,7 +12,8 @@ from tailored.paper.within_task import WithinTask
 from tailored.tasks.rows import Rows
 
 every_loss = pytest.mark.parametrize("name", CASES)
-#: A gap of g leaves an error of √g in smooth solutions; Newton's method of the logistic loss goes further.
+#: A gap of g leaves an error of √g in smooth solutions; Newton's method of the logistic loss goes
+#: further.
 TOL = dict.fromkeys(CASES, 1e-13) | {"logistic": 1e-15}
 
 

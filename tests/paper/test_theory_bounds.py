@@ -1,14 +1,15 @@
-"""Every bound against what it bounds: in Monte-Carlo, at its sharpest, and along real training runs.
+"""Every bound against what it bounds: in Monte-Carlo, at its sharpest, and along real training
+runs.
 
-The Monte-Carlo tests show a bound: an upper confidence limit of the measured quantity lies below it.  Limits
-are joint over all environments of a test (Bonferroni), so that each test as a whole errs with probability
-below 1e-3.  Seeds are fixed.
+The Monte-Carlo tests show a bound: an upper confidence limit of the measured quantity lies below
+it.  Limits are joint over all environments of a test (Bonferroni), so that each test as a whole
+errs with probability below 1e-3.  Seeds are fixed.
 
 How tight each bound is, by the sharpest instance below (measured / bound):
 
     within_task_generalization   9/16    the constant 2 cannot be halved
-    fixed_function               1/2     R_Z(w) <= R_Z(w_μ) + ¼ w_μᵀθ†w_μ already follows from convexity
-    conditional_optimum          0.275   loose by 3.6 where it is tightest
+    fixed_function               1/2     R_Z(w) <= R_Z(w_μ) + ¼ w_μᵀθ†w_μ already follows from
+    convexity conditional_optimum          0.275   loose by 3.6 where it is tightest
     gradient_norm                1       as n grows
     convergence_rate             1       after one task, as n grows
     learned_function             1       after one task, as n grows
@@ -165,7 +166,9 @@ def test_learned_bound_at_the_oracles_is_the_optimum_plus_the_rate():
 
 
 def test_indicators_of_the_clusters_represent_the_oracle():
-    """Asm. 2 with Φ(s) the indicator of the cluster, C_ρ = 0, and the matrices τ_ρ(s) as blocks of H_ρ."""
+    """Asm. 2 with Φ(s) the indicator of the cluster, C_ρ = 0, and the matrices τ_ρ(s) as blocks of
+    H_ρ.
+    """
     environment = random_environment(6)
     exact = environment.quantities(n=10)
     m, d = environment.m, environment.d
@@ -200,7 +203,9 @@ def test_regularisation_parameter_is_part_of_theta(regularization):
 
 @pytest.mark.parametrize("name", ["absolute", "pinball", "huber"])
 def test_solution_changes_little_if_a_row_is_replaced(name):
-    """Eqs. 30 to 34: ‖w(Z) − w(Z⁽ⁱ⁾)‖ ≤ L/n (‖x_i‖ + ‖x'_i‖), by the growth of the regularised risk."""
+    """Eqs. 30 to 34: ‖w(Z) − w(Z⁽ⁱ⁾)‖ ≤ L/n (‖x_i‖ + ‖x'_i‖), by the growth of the regularised
+    risk.
+    """
     loss, largest = get_loss(name), 0.0
     for seed in range(40):
         rng = np.random.default_rng([12, seed])
@@ -223,7 +228,9 @@ def test_solution_changes_little_if_a_row_is_replaced(name):
 
 
 def test_regularised_risk_is_at_most_that_of_the_target():
-    """The term C of Eq. 10: R_Z(A(θ, Z)) ≤ R_{Z,θ}(A(θ, Z)) ≤ R_Z(w) + ½ <w, θ†w> for every w in Ran(θ)."""
+    """The term C of Eq. 10: R_Z(A(θ, Z)) ≤ R_{Z,θ}(A(θ, Z)) ≤ R_Z(w) + ½ <w, θ†w> for every w in
+    Ran(θ).
+    """
     rng = np.random.default_rng(13)
     for rank in (1, 2, 4):
         F = rng.standard_normal((4, rank))
@@ -263,7 +270,9 @@ def test_surrogate_is_convex_in_H_and_C_with_kronecker_subgradients(seed):
 
 
 def test_last_iterate_of_one_pass_gives_the_approximate_meta_gradient():
-    """Remark 3: Eq. 23 at the last iterate of Eq. 4 is Eq. 108 at its subgradients, for an invertible θ."""
+    """Remark 3: Eq. 23 at the last iterate of Eq. 4 is Eq. 108 at its subgradients, for an
+    invertible θ.
+    """
     rng = np.random.default_rng(15)
     n, d = 9, 3
     X, y, theta = (
@@ -287,8 +296,8 @@ def test_last_iterate_of_one_pass_gives_the_approximate_meta_gradient():
 def test_surrogate_majorises_the_risk():
     """Eqs. 19 and 21: E_ρ(τ) ≤ Ê_ρ(τ).  Without the trace term the inequality does not hold.
 
-    Both sides are compared with the risk of the true weights, on fresh and on the given rows: this removes most of
-    the variance and has expectation zero.
+    Both sides are compared with the risk of the true weights, on fresh and on the given rows: this
+    removes most of the variance and has expectation zero.
     """
     without = []
     for seed in range(N_ENVIRONMENTS):
@@ -449,7 +458,9 @@ def test_convergence_rate_is_sharp_after_one_task():
 
 
 def test_learned_bound_is_sharp_after_one_task():
-    """y = 1 without noise: one task teaches nothing, and no function to compete with promises less."""
+    """y = 1 without noise: one task teaches nothing, and no function to compete with promises
+    less.
+    """
     n = 400
     tasks = TaskSet.from_tasks([(np.ones((n, 1)), np.ones(n))])
     values = [learned_function(scalars(n=n), [[t]], distance=t) for t in np.geomspace(0.1, 10, 201)]

@@ -83,8 +83,9 @@ def test_variational_minimum_agrees_with_a_generic_solver(shape):
 
 
 def test_variational_minimum_of_a_singular_A_agrees_with_a_generic_solver():
-    # Here the minimiser is singular, and a square factor creeps towards it for ever: the solver searches the
-    # range of A, where the problem is smooth; the perturbations above have shown that nothing else is better.
+    # Here the minimiser is singular, and a square factor creeps towards it for ever: the solver
+    # searches the range of A, where the problem is smooth; the perturbations above have shown that
+    # nothing else is better.
     A, B = random_pair(5, 2, 5, seed=5)
     minimiser, minimum = variational_trace_norm(A, B)
     value, theta = minimise_over_factor(A, B, seed=6, within=A)
@@ -114,7 +115,9 @@ def test_inverse_between_projectors_is_at_least_the_inverse_of_the_projection(d,
 
 
 def test_minimisers_agree_in_the_range_of_B():
-    """Prop. 10: projecting θ on Ran(B) never raises the value, and only one minimiser has its range there."""
+    """Prop. 10: projecting θ on Ran(B) never raises the value, and only one minimiser has its range
+    there.
+    """
     A, B = random_pair(6, 2, 4, seed=13)
     minimiser, minimum = variational_trace_norm(A, B)
     P, rng = power(B, 0.0), np.random.default_rng(14)

@@ -1,4 +1,6 @@
-"""The compiled loops as plain Python, where an index beyond the end of an array is an error and not a place in memory."""
+"""The compiled loops as plain Python, where an index beyond the end of an array is an error and not
+a place in memory.
+"""
 
 import subprocess
 import sys

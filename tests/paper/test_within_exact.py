@@ -1,4 +1,6 @@
-"""One task, solved exactly and in one pass: certificates first, coefficients second, then what must not change the result."""
+"""One task, solved exactly and in one pass: certificates first, coefficients second, then what must
+not change the result.
+"""
 
 import numpy as np
 import pytest
@@ -39,7 +41,9 @@ def check_certificate(solution, X, y, theta, loss, offset, tol):
 
 
 def check_optimality(solution, X, y, loss, offset, slack=1e-5):
-    """Every alpha_i lies between the one-sided difference quotients of its loss, and v = -theta X'alpha/n."""
+    """Every alpha_i lies between the one-sided difference quotients of its loss, and v = -theta
+    X'alpha/n.
+    """
     z = offset + X @ solution.coef
     step = 1e-4
     left = (loss.value(z, y) - loss.value(z - step, y)) / step
@@ -53,7 +57,7 @@ def test_every_loss_is_a_case():
     assert set(CASES) == set(LOSSES)
 
 
-# --- exact -------------------------------------------------------------------------------------------------
+# --- exact ---------------------------------------------------------------------------------------
 
 
 @losses
@@ -173,7 +177,8 @@ def test_the_certificate_holds(loss, n, d, rank, scale, ridge, kind, with_offset
     literal = reference.like(loss)
     low, high = np.transpose([literal.domain(target) for target in y])
     assert ((low <= solution.alpha) & (solution.alpha <= high)).all()
-    # independently of the solver's own account, as far as rounding lets a primal value be computed from v
+    # independently of the solver's own account, as far as rounding lets a primal value be computed
+    # from v
     value = loss.value(offset + X @ solution.coef, y).mean()
     noise = np.finfo(float).eps * n * d * np.abs(X).max() ** 2 * np.abs(theta).max()
     bound = reference.dual_value(solution.alpha, X, y, theta, literal, offset)
@@ -196,7 +201,8 @@ def test_gaps_reach_rounding(loss):
 
 @losses
 def test_large_theta_is_certified(loss):
-    # w carries digits that rounding takes from alpha, so that the gap closes far beyond 1e8 times eps
+    # w carries digits that rounding takes from alpha, so that the gap closes far beyond 1e8 times
+    # eps
     rng = np.random.default_rng(10)
     X, y = random_task(rng, 30, 8, loss)
     solution = solve(X, y, 1e9 * random_theta(rng, 8), loss, tol=1e-8)
@@ -205,7 +211,9 @@ def test_large_theta_is_certified(loss):
 
 @smooth
 def test_a_theta_beyond_rounding_leaves_no_penalty(loss):
-    """Columns that depend on each other lose the identity in I + Z'Z; the loss alone has its minimum where X'alpha = 0."""
+    """Columns that depend on each other lose the identity in I + Z'Z; the loss alone has its
+    minimum where X'alpha = 0.
+    """
     for seed in range(4):
         X, y = random_task(np.random.default_rng(seed), 12, 4, loss)
         X[:, 1], X[:, 3] = X[:, 0], X[:, 2] + X[:, 0]
@@ -217,7 +225,9 @@ def test_a_theta_beyond_rounding_leaves_no_penalty(loss):
 @smooth
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_gaps_before_the_last_step(loss):
-    """They are differences of the primal and the dual value; a quadratic objective takes one step."""
+    """They are differences of the primal and the dual value; a quadratic objective takes one
+    step.
+    """
     rng = np.random.default_rng(16)
     X, y = random_task(rng, 12, 4, loss)
     theta, offset, literal = random_theta(rng, 4), rng.normal(size=12), reference.like(loss)
@@ -300,7 +310,9 @@ def test_one_row_of_absolute_loss_takes_one_round():
 
 
 def test_a_huber_loss_at_its_corner():
-    """One row, one column: P(v) = huber(xv - y) + v²/2; with x = 2, y = 3 and delta = 1 the residual ends at the corner."""
+    """One row, one column: P(v) = huber(xv - y) + v²/2; with x = 2, y = 3 and delta = 1 the
+    residual ends at the corner.
+    """
     loss = Huber(1.0)
     # x v - y = -1 at v = 1, and -x·(-1) = 2 v there if theta is 1/2: v = theta · x · 1
     found = solve(np.array([[2.0]]), np.array([3.0]), np.array([[0.5]]), loss)
@@ -309,7 +321,7 @@ def test_a_huber_loss_at_its_corner():
     assert found.value == pytest.approx(0.5 + 1.0, abs=1e-8)  # huber(-1) = 1/2, and v'theta⁺v/2 = 1
 
 
-# --- online ------------------------------------------------------------------------------------------------
+# --- online --------------------------------------------------------------------------------------
 
 
 @losses

@@ -23,7 +23,8 @@ from within_samples import (
 
 KERNELS = (kernels.exact, kernels.online)
 
-# --- many tasks --------------------------------------------------------------------------------------------
+# --- many tasks
+# --------------------------------------------------------------------------------------------
 
 
 def ragged_tasks(rng, loss, d, sizes=(7, 0, 1, 3, 30, 5, 0, 12, 2)):
@@ -124,7 +125,7 @@ def test_arguments_are_not_written_to():
         assert_same(before, (X, y, offsets, theta, offset))
 
 
-# --- status ------------------------------------------------------------------------------------------------
+# --- status --------------------------------------------------------------------------------------
 
 
 def test_not_reaching_the_tolerance_warns_and_names_the_tasks():

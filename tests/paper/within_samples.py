@@ -1,4 +1,6 @@
-"""Solving one task or many, a case of every loss, random tasks and representations, and the value at zero."""
+"""Solving one task or many, a case of every loss, random tasks and representations, and the value
+at zero.
+"""
 
 import numpy as np
 import pytest

@@ -48,7 +48,9 @@ def made_prior(n_components=1, *, rank=D, side=False):
 
 
 def made_errors(prior):
-    """Return the covariance of the errors of b, and of the effect of the first feature on the intercept and a slope."""
+    """Return the covariance of the errors of b, and of the effect of the first feature on the
+    intercept and a slope.
+    """
     root = np.random.default_rng(4).normal(size=(5, 5)) * 0.3
     p = 3 if prior.side is None else 5
     return MeanCovariance(
@@ -67,10 +69,12 @@ def drawn(rows, n=N_DRAWS):
 
 
 def dense_moments(prior, component, support, query, errors=None):
-    """Return mean and covariance of all query rows under one component, and the log evidence of each task.
+    """Return mean and covariance of all query rows under one component, and the log evidence of
+    each task.
 
-    The predictor of the query rows is linear in the support rows and in the estimated fixed effects.  The covariance is that of
-    its errors: of the coefficients, the noise, and the fixed effects, which all tasks share.
+    The predictor of the query rows is linear in the support rows and in the estimated fixed
+    effects.  The covariance is that of its errors: of the coefficients, the noise, and the fixed
+    effects, which all tasks share.
     """
     model, scaling = prior.model, prior.scaling
     W = model.covariances[component]
@@ -107,7 +111,9 @@ def dense_moments(prior, component, support, query, errors=None):
 
 
 def assert_moments(draws, mean, covariance):
-    """Compare the moments of draws with expected ones, to five standard errors of Gaussian draws."""
+    """Compare the moments of draws with expected ones, to five standard errors of Gaussian
+    draws.
+    """
     n, variance = len(draws), np.diag(covariance)
     assert (np.abs(draws.mean(axis=0) - mean) < 5 * np.sqrt(variance / n)).all()
     spread = np.sqrt((np.outer(variance, variance) + covariance**2) / n)
@@ -176,7 +182,9 @@ def test_draws_of_a_mixture_have_its_distribution(has_errors):
 
 @pytest.mark.parametrize("response", [Bernoulli(), Poisson(), NegativeBinomial()])
 def test_classes_and_counts_of_a_mixture(response):
-    """Without support rows, the distribution of a row is the prior mixture; errors do not change its mean."""
+    """Without support rows, the distribution of a row is the prior mixture; errors do not change
+    its mean.
+    """
     prior = made_prior(3)
     scaling = response.scaling(prior.scaling)
     prior = replace(prior, response=response, scaling=scaling, model=prior.model.scaled(0.3))
@@ -206,7 +214,8 @@ def test_classes_and_counts_of_a_mixture(response):
 
 
 def test_rows_share_the_errors_of_their_categories():
-    # The second column has codes of categories; 7 and -2 did not occur in training, so they are independent.
+    # The second column has codes of categories; 7 and -2 did not occur in training, so they are
+    # independent.
     levels = SharedLevels(1, np.array([1.0, -2.0]), np.array([0.5, 0.25]), 4.0)
     prior = made_prior()
     prior = MixturePrior(scaling=prior.scaling, model=prior.model, shared=SharedEffects((levels,)))
@@ -228,7 +237,8 @@ def test_rows_share_the_errors_of_their_categories():
 
 def test_calibration_multiplies_the_variances():
     prior, support, query = made_prior(), some_tasks(SUPPORT, 0), some_tasks(QUERY, 1)
-    # The scores without support rows are ±2, with six rows ±1; the noise of held-out rows is twice that of the model.
+    # The scores without support rows are ±2, with six rows ±1; the noise of held-out rows is twice
+    # that of the model.
     noise, n, weight = prior.model.noise, np.array(SUPPORT), 5.0
     scores, weights = [np.array([-2.0, 2.0]), np.array([-1.0, 1.0])], [np.full(2, 0.4)] * 2
     calibration = Calibration(np.array([0.0, 6.0]), scores, weights, 2 * noise, weight)

@@ -1,4 +1,6 @@
-"""The prior of many columns, compared with dense algebra; no matrix of all columns is formed where there are many."""
+"""The prior of many columns, compared with dense algebra; no matrix of all columns is formed where
+there are many.
+"""
 
 import numpy as np
 import pytest

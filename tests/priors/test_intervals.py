@@ -1,4 +1,6 @@
-"""Prediction intervals: the spread against Bayes' rule, the ends against a count, the coverage against draws."""
+"""Prediction intervals: the spread against Bayes' rule, the ends against a count, the coverage
+against draws.
+"""
 
 import numpy as np
 import pytest
@@ -36,7 +38,9 @@ def test_variances_are_those_of_a_gaussian_posterior(n):
 
 
 def _count(scores, n_tasks, miss):
-    """Ends by counting: tasks have one row each, and half of one more could lie beyond either end."""
+    """Ends by counting: tasks have one row each, and half of one more could lie beyond either
+    end.
+    """
     scores = np.sort(scores)
     needed = int(np.ceil((1.0 - miss) * (n_tasks + 0.5) - 1e-9))
     if needed > n_tasks:
@@ -55,7 +59,9 @@ def test_ends_are_order_statistics_when_tasks_have_one_row(n_tasks, coverage):
 
 
 def test_every_task_has_the_same_say():
-    """A task with a thousand rows far out moves the ends no more than one with a single row there."""
+    """A task with a thousand rows far out moves the ends no more than one with a single row
+    there.
+    """
 
     def reach(far_rows):
         counts = np.array([2] * 40 + [far_rows])
@@ -83,7 +89,9 @@ def test_reach_is_interpolated_between_numbers_of_rows_and_constant_beyond():
 
 
 def _skewed_tasks(n_tasks, rng):
-    """Targets with skewed, heavy noise of a level that differs from task to task, and tasks of different sizes."""
+    """Targets with skewed, heavy noise of a level that differs from task to task, and tasks of
+    different sizes.
+    """
     tasks = []
     for _ in range(n_tasks):
         n = int(rng.integers(6, 16))
@@ -96,7 +104,9 @@ def _skewed_tasks(n_tasks, rng):
 @pytest.mark.filterwarnings("ignore:X. column")
 @pytest.mark.parametrize("n_rows", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 5))])
 def test_coverage_holds_for_a_learner_that_knows_nothing(n_rows):
-    """Mean coverage over many draws of calibration and test tasks; the model is wrong in every respect."""
+    """Mean coverage over many draws of calibration and test tasks; the model is wrong in every
+    respect.
+    """
     covered = []
     for repeat in range(30):
         rng = np.random.default_rng([repeat, n_rows])
@@ -106,8 +116,9 @@ def test_coverage_holds_for_a_learner_that_knows_nothing(n_rows):
             given = (task.X[:n_rows], task.y[:n_rows]) if n_rows else ()
             low, high = learner.adapt(*given).predict_interval(task.X[5:], 0.8).T
             covered.append(np.mean((low <= task.y[5:]) & (task.y[5:] <= high)))
-    # 600 tasks that share 30 calibrations: the standard error is about 0.01; 0.8 is the guarantee at the
-    # numbers of rows of the calibration (0 and about 2 and 7) and an interpolation in between.
+    # 600 tasks that share 30 calibrations: the standard error is about 0.01; 0.8 is the guarantee
+    # at the numbers of rows of the calibration (0 and about 2 and 7) and an interpolation in
+    # between.
     assert 0.77 < np.mean(covered) < 0.87
 
 
@@ -146,7 +157,9 @@ def test_too_few_tasks_for_a_coverage_give_the_models_own_ends(learned):
 
 
 def test_intervals_grow_with_coverage_beyond_what_few_tasks_can_calibrate():
-    """Six tasks of one row calibrate up to 2 · 6 / 6.5 − 1 = 84.6 %; from there, the bounds have Gaussian tails."""
+    """Six tasks of one row calibrate up to 2 · 6 / 6.5 − 1 = 84.6 %; from there, the bounds have
+    Gaussian tails.
+    """
     scores = np.array([-4.0, -0.5, -0.2, 0.1, 0.3, 0.6])
     calibration = Calibration(np.array([0.0]), [scores], [np.full(6, 1 / 6.5)], 1.0)
     coverages = [0.5, 0.8, 0.84, 0.86, 0.9, 0.95, 0.99]
@@ -162,7 +175,9 @@ def test_intervals_grow_with_coverage_beyond_what_few_tasks_can_calibrate():
 
 
 def test_intervals_with_fewer_rows_than_columns_and_little_noise():
-    """The noise is then poorly estimated and differs between folds; intervals once covered 30 to 60 %."""
+    """The noise is then poorly estimated and differs between folds; intervals once covered 30 to 60
+    %.
+    """
     rng = np.random.default_rng(2)
 
     def tasks(n_tasks, n, first):
@@ -183,7 +198,9 @@ def test_intervals_with_fewer_rows_than_columns_and_little_noise():
 
 
 def test_calibrating_changes_the_intervals_alone(tmp_path):
-    """It makes a new prior of the old parts; the one before, and what is predicted, stay as they were."""
+    """It makes a new prior of the old parts; the one before, and what is predicted, stay as they
+    were.
+    """
     tasks = make_clusters(40, n_clusters=1, n_rows=12, n_features=4, rank=2, random_state=0)
     learner = UnconditionalLearner(solver=ProjectedSGD(0.5), fit_intercept=False).fit(tasks[:15])
     assert learner.calibration_ is None
@@ -241,7 +258,9 @@ def test_rows_changed_after_adapting_do_not_matter(learned):
 
 
 def test_standard_deviations_are_those_of_the_errors(learned):
-    """Mean squares of errors over deviations are about one at every number of rows, in any unit of the targets."""
+    """Mean squares of errors over deviations are about one at every number of rows, in any unit of
+    the targets.
+    """
     learner, new = learned
     for n_rows in (0, 2, 10, 40):
         support, query = new.support_query(n_rows, random_state=0)
@@ -255,7 +274,9 @@ def test_standard_deviations_are_those_of_the_errors(learned):
 
 @pytest.mark.parametrize(("spread", "weights"), [(0.0, (1e6, 80.0)), (0.7, (1.5, 5.0))])
 def test_the_noise_of_a_task_is_estimated_from_its_rows_only_if_tasks_differ(spread, weights):
-    """Draw errors with the same noise in all tasks, or with noise that differs, and 6 support residuals each."""
+    """Draw errors with the same noise in all tasks, or with noise that differs, and 6 support
+    residuals each.
+    """
     rng = np.random.default_rng(0)
     noise = np.exp(spread * rng.normal(size=300))
     task = np.repeat(np.arange(300), 4)

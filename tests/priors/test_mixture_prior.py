@@ -1,4 +1,6 @@
-"""Posteriors under a mixture prior, compared with Gaussian algebra on the rows, and with the form of the paper."""
+"""Posteriors under a mixture prior, compared with Gaussian algebra on the rows, and with the form
+of the paper.
+"""
 
 from dataclasses import FrozenInstanceError, replace
 from functools import cache

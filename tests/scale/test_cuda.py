@@ -115,7 +115,9 @@ def test_products_in_other_coordinates():
 
 @pytest.mark.parametrize("rank", [4, 2, 0])
 def test_components_have_the_evidence_and_posterior_mean_of_the_covariance(rank):
-    """The kernels compute log|F| and uᵀFu with F = gram + ridge, in the coordinates of a component."""
+    """The kernels compute log|F| and uᵀFu with F = gram + ridge, in the coordinates of a
+    component.
+    """
     rng = np.random.default_rng(0)
     d, n, noise = 4, 7, 0.4
     roots = rng.normal(size=(2, d, rank))

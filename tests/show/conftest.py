@@ -12,7 +12,9 @@ matplotlib.use("Agg")
 
 @pytest.fixture(scope="session")
 def schools():
-    """A learner, and the 60 tasks that it was fitted to: two columns, and side information that shifts the intercept."""
+    """A learner, and the 60 tasks that it was fitted to: two columns, and side information that
+    shifts the intercept.
+    """
     rng = np.random.default_rng(0)
     rows, y, labels, side = [], [], [], {}
     for t in range(60):

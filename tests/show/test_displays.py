@@ -115,7 +115,9 @@ def test_at_most_45_tasks_are_drawn_with_their_names(schools):
 
 
 def test_own_fits_are_least_squares(schools):
-    """NaN for a constant column, which is collinear with the intercept, and for one row and two coefficients."""
+    """NaN for a constant column, which is collinear with the intercept, and for one row and two
+    coefficients.
+    """
     _, tasks = schools
     X = np.column_stack([tasks[7].X, np.ones(len(tasks[7].y))])
     expected = np.linalg.lstsq(X, tasks[7].y, rcond=None)[0]
@@ -158,7 +160,9 @@ def test_task_fit(schools):
 
 
 def test_a_task_fit_is_drawn_over_a_numeric_column():
-    """The effect of a 0/1 column is larger and varies more, but a line over two values shows little."""
+    """The effect of a 0/1 column is larger and varies more, but a line over two values shows
+    little.
+    """
     rng = np.random.default_rng(1)
     sex, small, x = rng.integers(0, 2, 360), rng.normal(size=360), rng.uniform(0, 10, 360)
     task = np.repeat(np.arange(40), 9)
@@ -169,7 +173,9 @@ def test_a_task_fit_is_drawn_over_a_numeric_column():
 
 
 def test_task_fit_of_rates():
-    """The band is that of the task's mean exposure: nearly all rows with exposure 1 have the count 0."""
+    """The band is that of the task's mean exposure: nearly all rows with exposure 1 have the count
+    0.
+    """
     rng = np.random.default_rng(4)
     exposure, x = rng.uniform(1e6, 2e6, 120), rng.normal(size=120)
     rates = 1e-4 * np.exp(0.1 * x + 0.2 * rng.normal(size=20).repeat(6))

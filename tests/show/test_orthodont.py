@@ -23,7 +23,8 @@ FRAME = pd.DataFrame(
     }
 )
 ROLES = {"task": "child", "target": "distance"}
-#: fixef and standard errors of lmer(distance ~ age * sex + (1 + age | child), REML = FALSE), with boys as reference.
+#: fixef and standard errors of lmer(distance ~ age * sex + (1 + age | child), REML = FALSE), with
+#: boys as reference.
 LMER = {"(intercept)": (1.032102, 1.5354896), "age": (-0.304830, 0.1296487)}
 NEW = pd.DataFrame({"child": ["x", "y"], "age": [10.0, 10.0], "sex": ["girl", "boy"]})
 

@@ -218,7 +218,9 @@ def test_pages_of_classes_and_counts(tasks, n_classes, loss, tmp_path, monkeypat
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 @pytest.mark.parametrize("width", [390, 1400])
 def test_nothing_is_clipped_in_a_browser(page, tmp_path, width):
-    """In a frame of this width, because windows have a minimum width; wide tables can be scrolled on narrow screens."""
+    """In a frame of this width, because windows have a minimum width; wide tables can be scrolled
+    on narrow screens.
+    """
     script = """
         const doc = document.getElementById('page').contentDocument, root = doc.documentElement;
         const clipped = [...doc.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth);

@@ -1,4 +1,6 @@
-"""Summaries and effects: numbers compared with closed forms in NumPy and with lme4, sentences, and the printed text."""
+"""Summaries and effects: numbers compared with closed forms in NumPy and with lme4, sentences, and
+the printed text.
+"""
 
 import builtins
 import copy
@@ -42,7 +44,9 @@ pd = pytest.importorskip("pandas")
 
 
 def draw(n_tasks=120, *, seed=0, side=0, effect=0.0):
-    """Return tasks of a linear mixed model with one column and an intercept, and their coefficients."""
+    """Return tasks of a linear mixed model with one column and an intercept, and their
+    coefficients.
+    """
     rng = np.random.default_rng(seed)
     task = np.repeat(np.arange(n_tasks), rng.integers(4, 9, n_tasks))
     S = rng.normal(size=(n_tasks, side)) if side else None
@@ -92,7 +96,9 @@ def test_effects_are_those_of_lme4(tmp_path):
 
 
 def test_effects_of_tasks(fitted, monkeypatch):
-    """Coverage of the intervals; prior means are those without rows; a structured array without pandas."""
+    """Coverage of the intervals; prior means are those without rows; a structured array without
+    pandas.
+    """
     learner, tasks, truth = fitted
     frame = learner.effects(tasks, coverage=0.8)
     assert list(frame.columns) == ["task", "column", "effect", "std", "lower", "upper", "prior"]
@@ -132,7 +138,8 @@ def test_effects_in_other_units(fitted):
     np.testing.assert_allclose(b[:, 0, 1], 500.0 * a[:, 0, 1], rtol=1e-4)
     intercepts = 50.0 * a[:, 1, 0] - 3.0 - 7.0 * b[:, 0, 0]
     np.testing.assert_allclose(b[:, 1, 0], intercepts, rtol=1e-4, atol=0.05)
-    # R² of the intercept is at the mean 3 of x, where the tasks' variance is (3, 1) W (3, 1)ᵀ = 6.73.
+    # R² of the intercept is at the mean 3 of x, where the tasks' variance is (3, 1) W (3, 1)ᵀ =
+    # 6.73.
     tables = [each.summary().tables["effects"].columns for each in (learner, again)]
     r2 = [columns["R² of side info"][1] for columns in tables]
     assert r2[0] == pytest.approx(1.5**2 / (1.5**2 + 6.73), abs=0.1)
@@ -143,7 +150,8 @@ def test_r2_of_relevant_and_irrelevant_side_information(fitted):
     summary = fitted[0].summary()
     table = summary.to_frame("side_information").set_index("side information")
     said, evidence = table["R²"], table["evidence"]
-    # At a row x the tasks differ by (x, 1) W (x, 1)ᵀ, and the side information shifts the intercept by 1.5 deviations.
+    # At a row x the tasks differ by (x, 1) W (x, 1)ᵀ, and the side information shifts the intercept
+    # by 1.5 deviations.
     root = np.array([[0.6, 0.0], [0.5, 1.2]])
     W, moment = root @ root.T, np.array([[3.0**2 + 2.0**2, 3.0], [3.0, 1.0]])
     want = 1.5**2 / (1.5**2 + np.sum(W * moment))
@@ -191,7 +199,8 @@ def test_components_and_gates():
     assert components["proportion"][::4].sum() == pytest.approx(1.0)
     if learner.structure_.get("has_gates"):
         told = summary.to_frame("side_information")["entropy reduction"][0]
-        # The hint is right nine times in ten: 1 − H(0.9) / log 2 of what two equal clusters leave open.
+        # The hint is right nine times in ten: 1 − H(0.9) / log 2 of what two equal clusters leave
+        # open.
         assert 0.05 < told < 0.9
     assert (learner.effects(tasks[:3])["std"] > 0).all()
 
@@ -389,7 +398,8 @@ def with_category():
         ({"varying": [0]}, f"{START}(0 + `hours spent` | school)."),
         ({}, f"{START}(`hours spent` + track | school)."),
         ({"varying": [1, 2, 3]}, f"{START}(track | school)."),
-        # In lme4, || does not separate the indicators of a category, and correlations are zero at zero.
+        # In lme4, || does not separate the indicators of a category, and correlations are zero at
+        # zero.
         ({"structure": "diagonal"}, f"{START}({COLUMNS} || school), for columns minus their means."),
         ({"pseudo_tasks": 10.0}, f"{START}(`hours spent` + track | school), with the correlations shrunk."),
         ({"structure": "none"}, None),
@@ -456,18 +466,21 @@ def test_pooled_regression_of_classes_is_compared():
         ({"varying": [0, 2]}, "Logistic mixed model with correlated random effects on these coefficients only: linear, (intercept)."),
         (
             {"pseudo_tasks": 10.0},
-            "Logistic mixed model with correlated random effects on every coefficient; random-effect correlations at the means are "
+            "Logistic mixed model with correlated random effects on every coefficient; "
+            "random-effect correlations at the means are "
             "shrunk towards zero (weight: 10 pseudo-tasks).",
         ),
         ({"structure": "diagonal"}, "Logistic mixed model with uncorrelated (at the means) random effects on every coefficient."),
         ({"kind": "low rank"}, "Logistic mixed model with 0 common factors of the coefficients plus independent variation (low rank)."),
         (
             {"kind": "low rank", "n_components": 2, "rank": 1},
-            "Mixture of 2 logistic mixed models, each with 1 common factor of the coefficients plus independent variation (low rank).",
+            "Mixture of 2 logistic mixed models, each with 1 common factor of the coefficients "
+            "plus independent variation (low rank).",
         ),
         (
             {"kind": "mixture", "n_components": 3, "has_gates": True, "truncation": 0.05},
-            "Mixture of 3 logistic mixed models whose mixing weights depend on the side information; directions with less than 5 % "
+            "Mixture of 3 logistic mixed models whose mixing weights depend on the side "
+            "information; directions with less than 5 % "
             "of the largest variance are dropped.",
         ),
         ({"kind": "factors plus diagonal", "rank": 4}, "Low-rank plus diagonal prior (for many columns): 4 factors."),
@@ -521,7 +534,9 @@ def test_baselines_have_the_noise_of_the_model_and_the_side_information_that_it_
 
 
 def test_what_the_summary_says_about_shared_curves():
-    """A curve that differs by side information uses it, and the coefficient of its column is not the whole effect."""
+    """A curve that differs by side information uses it, and the coefficient of its column is not
+    the whole effect.
+    """
     rng = np.random.default_rng(0)
     task, treated = np.repeat(np.arange(80), 6), np.repeat(np.arange(80) % 2, 6)
     x = rng.uniform(-2, 2, len(task))
@@ -535,7 +550,9 @@ def test_what_the_summary_says_about_shared_curves():
 
 
 def test_baselines_of_classes_with_side_information():
-    """Pooled regressions are left out, whose effects of the side information would be those within tasks."""
+    """Pooled regressions are left out, whose effects of the side information would be those within
+    tasks.
+    """
     rng = np.random.default_rng(1)
     task, side = np.repeat(np.arange(60), 8), np.repeat(rng.normal(size=60), 8)
     x = rng.normal(size=len(task))
@@ -552,7 +569,9 @@ def test_baselines_of_classes_with_side_information():
     [(1, "1", True), (2, "1", False), (2, "t", True), (3, "t", False)],
 )
 def test_random_effects_without_replicates_are_reported(n_rows, formula, is_reported):
-    """lme4 raises an error if there are as many random effects as rows: the noise variance is then not identified."""
+    """lme4 raises an error if there are as many random effects as rows: the noise variance is then
+    not identified.
+    """
     rng, n_tasks = np.random.default_rng(0), 20
     group, t = np.repeat(np.arange(n_tasks), n_rows), np.tile(np.arange(n_rows), n_tasks)
     table = pd.DataFrame({"a": group // 4, "b": group % 4, "t": t})

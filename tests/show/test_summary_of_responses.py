@@ -11,8 +11,9 @@ from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
 pytestmark = pytest.mark.usefixtures("no_curves_in_module")
 
 T, N = 150, 8
-#: glmer(b ~ x + (1 | g), nAGQ = 25), the same of counts with offset(log(e)), and glmmTMB(family = nbinom2): estimates and
-#: standard errors of the slope and the intercept, random-effect std, and dispersion.
+#: glmer(b ~ x + (1 | g), nAGQ = 25), the same of counts with offset(log(e)), and glmmTMB(family =
+#: nbinom2): estimates and standard errors of the slope and the intercept, random-effect std, and
+#: dispersion.
 EXPECTED = {
     "bernoulli": ((0.7710860, -0.4009472), (0.08075086, 0.10598408), 0.99478, None),
     "poisson": ((0.8216510, -0.4096133), (0.02160778, 0.09371520), 1.0735, None),
@@ -144,7 +145,9 @@ def test_effects_are_posterior_means_of_the_coefficients(fitted, frame):
 
 
 def test_standard_errors_with_side_information_are_those_with_a_column():
-    """Events are rare, so the mean and the variance of the intercepts are estimated with correlated errors."""
+    """Events are rare, so the mean and the variance of the intercepts are estimated with correlated
+    errors.
+    """
     rng = np.random.default_rng(0)
     z, u = rng.integers(0, 2, 300), rng.normal(0.0, 2.0, 300)
     events = rng.random((300, 4)) < expit(-3.0 + z + u)[:, None]
@@ -160,7 +163,9 @@ def test_standard_errors_with_side_information_are_those_with_a_column():
 
 
 def test_ratios_that_overflow_are_empty(frame):
-    """With x - 870, the intercept is near 700, the logarithm of the largest number, and its std. error near 30."""
+    """With x - 870, the intercept is near 700, the logarithm of the largest number, and its std.
+    error near 30.
+    """
     learner = EmpiricalBayesLearner(varying=[], loss="poisson")
     summary = learner.fit(frame[["x"]] - 870.0, frame["poisson"], groups=frame["g"]).summary()
     table, ratios = summary.tables["effects"].columns, summary.tables["ratios"]

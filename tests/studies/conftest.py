@@ -1,4 +1,6 @@
-"""Tests of the studies have the marker `studies`, except the quick ones named here, which `make test` runs."""
+"""Tests of the studies have the marker `studies`, except the quick ones named here, which `make
+test` runs.
+"""
 
 import pytest
 

@@ -44,7 +44,9 @@ def small_data(d: int = 4, k: int = 6) -> Data:
 def selected_curve(
     experiment: str, method: str, seed: int, folder: str | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The published errors, and those of the variant with the step that the validation tasks select."""
+    """The published errors, and those of the variant with the step that the validation tasks
+    select.
+    """
     errors = (
         as_published.published_errors()
         .set_index(as_published.KEY)

@@ -1,4 +1,6 @@
-"""The Bayes oracles against brute force from the generative process, closed forms, limits and each other."""
+"""The Bayes oracles against brute force from the generative process, closed forms, limits and each
+other.
+"""
 
 import numpy as np
 import pytest
@@ -8,7 +10,8 @@ from studies.theory.bayes import ClusterOracle, CurveOracle, sphere_posterior
 from tailored.datasets import make_circle, make_clusters
 from tailored.tasks.task_set import TaskSet
 
-# ------------------------------------------------------------------------------------------- the sphere
+# ------------------------------------------------------------------------------------------- the
+# sphere
 
 
 def task_on_sphere(r, n, noise, seed):
@@ -67,7 +70,8 @@ def test_von_mises_fisher(r, kappa):
     assert log_integral - nothing == pytest.approx(expected, abs=1e-9)
 
 
-# ----------------------------------------------------------------------------------------- the clusters
+# ----------------------------------------------------------------------------------------- the
+# clusters
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +83,9 @@ def clusters():
 
 @pytest.mark.parametrize("overlapping", [False, True])
 def test_clusters_by_brute_force(clusters, overlapping):
-    """Draw cluster, hint and weights as the environment does; keep what fits the hint, weigh by the rows."""
+    """Draw cluster, hint and weights as the environment does; keep what fits the hint, weigh by the
+    rows.
+    """
     tasks, truth = clusters
     rng = np.random.default_rng(0)
     bases = rng.standard_normal((2, 5, 2)) if overlapping else truth.bases
@@ -152,7 +158,8 @@ def test_bad_cluster_oracles(clusters):
         ClusterOracle(truth.bases, 0.1).task_errors(tasks, tasks[:3])
 
 
-# ------------------------------------------------------------------------------------------- the circle
+# ------------------------------------------------------------------------------------------- the
+# circle
 
 
 def test_circle_by_brute_force():
@@ -175,7 +182,9 @@ def test_circle_by_brute_force():
 
 
 def test_circle_error_is_the_expected_one():
-    """Without rows: E|N(0, noise² + spread² ‖x‖²)|; with three, the study's .767 within its noise."""
+    """Without rows: E|N(0, noise² + spread² ‖x‖²)|; with three, the study's .767 within its
+    noise.
+    """
     tasks, truth = make_circle(2000, random_state=0, return_truth=True)
     oracle = CurveOracle(truth.mean, truth.spread, truth.noise)
     errors = oracle.task_errors(*tasks.support_query(0, random_state=0))

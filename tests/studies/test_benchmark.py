@@ -1,4 +1,6 @@
-"""The benchmark: trials are reused, clipped and cold errors are what they say, the table pairs seeds."""
+"""The benchmark: trials are reused, clipped and cold errors are what they say, the table pairs
+seeds.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +124,9 @@ def test_the_best_baseline_is_chosen_on_shared_seeds(monkeypatch):
 
 
 def test_ratios_pair_the_splits(monkeypatch):
-    """Geometric mean over the splits that both have, with a one-sided limit; only on multilevel sets."""
+    """Geometric mean over the splits that both have, with a one-sided limit; only on multilevel
+    sets.
+    """
     suite = Suite("a test", 9, lambda seed, data: None, is_multilevel=True, overlap=5 / 9)
     monkeypatch.setitem(SUITES, "m", suite)
     monkeypatch.setitem(SUITES, "s", Suite("a test", 9, lambda seed, data: None))

@@ -78,7 +78,9 @@ def test_subspaces_by_dense_covariances():
 
 
 def test_corrected_t():
-    """Nadeau and Bengio: the variance of a mean over splits has the share of new groups added to 1/n."""
+    """Nadeau and Bengio: the variance of a mean over splits has the share of new groups added to
+    1/n.
+    """
     ours, theirs = [1.0, 1.2, 0.9], [1.1, 1.35, 1.0]
     logs = np.log(ours) - np.log(theirs)
     expected = logs.mean() / (logs.std(ddof=1) * np.sqrt(1 / 3 + 0.4))
@@ -121,7 +123,9 @@ def test_mixed_model_with_splines():
 
 
 def test_mixed_model_per_category():
-    """Each category has the predictions of a mixed model of its own tasks; a new value has those of all tasks."""
+    """Each category has the predictions of a mixed model of its own tasks; a new value has those of
+    all tasks.
+    """
     tasks = make_clusters(
         60, n_clusters=2, n_rows=10, n_features=4, rank=1, hint=1.0, random_state=0
     )

@@ -1,4 +1,6 @@
-"""Loaders of real data sets: small files in the published layouts, and the real files where they are present."""
+"""Loaders of real data sets: small files in the published layouts, and the real files where they
+are present.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def no_folder(monkeypatch):
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    """Serve a folder on the loopback interface; return it and its address.  Downloads are cached in tmp_path/cache."""
+    """Serve a folder on the loopback interface; return it and its address.  Downloads are cached in
+    tmp_path/cache.
+    """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "served"
     folder.mkdir()
@@ -321,7 +325,9 @@ def write_sleep(folder, n_people, n_days=6):
 
 
 def test_splits(tmp_path):
-    """A quarter of the groups, at least five; four rows of each are given, at random or the first ones."""
+    """A quarter of the groups, at least five; four rows of each are given, at random or the first
+    ones.
+    """
     for n_people, n_new in ((12, 5), (40, 10)):
         write_sleep(tmp_path, n_people)
         split = SUITES["sleepstudy"].load(3, str(tmp_path))

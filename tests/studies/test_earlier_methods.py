@@ -38,7 +38,9 @@ def tasks(environment):
 
 
 def around_a_mean(n_tasks, seed, spread=0.1):
-    """Tasks whose weights are close to one of two vectors; the side information says which, as ±1."""
+    """Tasks whose weights are close to one of two vectors; the side information says which, as
+    ±1.
+    """
     rng = np.random.default_rng(seed)
     means = 2 * np.random.default_rng(0).standard_normal((2, 4))
     parts = []

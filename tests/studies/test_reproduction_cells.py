@@ -144,7 +144,9 @@ def test_paper_searches_the_grid_of_the_reproduction():
 
 @pytest.mark.parametrize("constant", [False, True])
 def test_empirical_bayes_has_the_rows_of_algorithm_1(tiny, constant):
-    """Fitted to training support rows and all validation rows; the errors of one adapted model per test task."""
+    """Fitted to training support rows and all validation rows; the errors of one adapted model per
+    test task.
+    """
     config = replace(tiny, rows=replace(tiny.rows, constant=constant))
     prepared = prepare(config, 0)
     X, y, labels = [], [], []

@@ -22,7 +22,9 @@ REAL = Path(
 
 
 def lenk_folder(folder: Path, people: int = 12) -> Path:
-    """A survey of the published layout: 16 and 4 rows per person, a constant, 13 signs, a rating."""
+    """A survey of the published layout: 16 and 4 rows per person, a constant, 13 signs, a
+    rating.
+    """
     rng = np.random.default_rng(0)
     parts = {}
     for name, rows in (("Traindata", 16), ("Testdata", 4)):
@@ -64,7 +66,9 @@ def test_lenk_keeps_people_and_shuffles_rows(lenk):
 
 
 def test_lenk_features(lenk):
-    """X̂ is what the inner algorithm sees, d = 14 with the constant, and a column of ones: d + 1 features."""
+    """X̂ is what the inner algorithm sees, d = 14 with the constant, and a column of ones: d + 1
+    features.
+    """
     config, data = lenk
     prepared = prepare(config, 0, data)
     part = prepared.train
@@ -120,7 +124,9 @@ def test_digest_follows_the_data(tmp_path):
 
 @pytest.mark.parametrize(("name", "k", "total"), [("movielens", 40, 400), ("jester", 41, 450)])
 def test_ratings(name, k, total):
-    """A training user shows all ratings; a test user 75 % of them, and is scored on items never shown."""
+    """A training user shows all ratings; a test user 75 % of them, and is scored on items never
+    shown.
+    """
     folder = {"movielens": "ml-100k", "jester": "jester"}[name]
     if not (REAL / folder).exists():
         pytest.skip(f"the real data is not in {REAL}")

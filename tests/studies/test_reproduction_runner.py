@@ -66,7 +66,8 @@ def start(config: Path, out: Path, *extra: str) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
         cwd=Path(__file__).parents[2],
-        # A shell's background jobs, and all that they start, ignore Ctrl-C; the run under test must not.
+        # A shell's background jobs, and all that they start, ignore Ctrl-C; the run under test must
+        # not.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
@@ -316,7 +317,8 @@ def test_a_damaged_table_is_an_error_that_says_what_to_do(tiny, tmp_path, damage
     table.write_bytes(damaged.get(damage, gzip.compress(b"name,value\n1,2\n")))
     with pytest.raises(ResultsError, match=r"results\.csv\.gz"):
         Results.read(out)
-    # Without it, the finished cells give the table again; those of the other experiment are not read.
+    # Without it, the finished cells give the table again; those of the other experiment are not
+    # read.
     table.unlink()
     assert run(tiny, out, resume=True).computed == 0
     assert Results.read(out).experiments == ["tiny"]

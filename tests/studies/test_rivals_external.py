@@ -1,4 +1,6 @@
-"""Rivals of other programs: the best linear predictor, what lme4 estimates, and trees without a leak."""
+"""Rivals of other programs: the best linear predictor, what lme4 estimates, and trees without a
+leak.
+"""
 
 import logging
 import shutil
@@ -31,12 +33,16 @@ def skip_if_missing(rival):
 
 @pytest.fixture
 def lme4():
-    """Skip a test without R and lme4; `Lme4.missing` starts R, so it is not called during collection."""
+    """Skip a test without R and lme4; `Lme4.missing` starts R, so it is not called during
+    collection.
+    """
     skip_if_missing(Lme4)
 
 
 def simulate(n_tasks, n_rows, seed=0, side=True):
-    """A slope, an intercept that the side information shifts by 2 s, variances `COVARIANCE` and `NOISE`."""
+    """A slope, an intercept that the side information shifts by 2 s, variances `COVARIANCE` and
+    `NOISE`.
+    """
     rng = np.random.default_rng(seed)
     entries = []
     for _ in range(n_tasks):
@@ -89,7 +95,9 @@ class LeastSquares(DescribedMixedModel):
 
 
 def test_units_and_dependent_columns():
-    """Columns in any units, and side information with dependent columns, give the least squares of all rows."""
+    """Columns in any units, and side information with dependent columns, give the least squares of
+    all rows.
+    """
     rng = np.random.default_rng(0)
     entries = []
     for _ in range(8):
@@ -137,7 +145,9 @@ def test_known_variances():
 
 @pytest.mark.usefixtures("lme4")
 def test_agrees_with_our_mixed_model():
-    """The same likelihood, maximised by another program: the same model, and the same weights of new tasks."""
+    """The same likelihood, maximised by another program: the same model, and the same weights of
+    new tasks.
+    """
     tasks = simulate(60, 8, side=False)
     train, support = tasks[:40], tasks[40:].support_query(3, random_state=0)[0]
     theirs = Lme4(forms=(FULL,), reml=False).fit(train)

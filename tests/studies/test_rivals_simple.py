@@ -128,7 +128,9 @@ def test_mixed_model(fit_intercept):
 
 
 def test_mixed_model_maximises_the_likelihood_of_the_side_effects():
-    """Generalised least squares of all fixed effects, given the estimated covariances, gives the same effects."""
+    """Generalised least squares of all fixed effects, given the estimated covariances, gives the
+    same effects.
+    """
     rng = np.random.default_rng(5)
     entries = []
     for _ in range(60):

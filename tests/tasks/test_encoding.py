@@ -1,4 +1,6 @@
-"""Words, categories, dates and booleans of tables: what they become, and that later tables are read the same way."""
+"""Words, categories, dates and booleans of tables: what they become, and that later tables are read
+the same way.
+"""
 
 import datetime as dt
 import warnings
@@ -116,7 +118,8 @@ def test_unknown_words_stand_at_the_mean_and_are_said(library):
         read = TaskSet.from_frame(make(columns), encoding=tasks.encoding, **ROLES)
     said = [str(one.message) for one in seen]
     assert said[0] == (
-        "column 'track': 'z', 'y' did not appear in training, where the column held 'a', 'b', 'c'; replaced by "
+        "column 'track': 'z', 'y' did not appear in training, where the column held 'a', 'b', 'c'; "
+        "replaced by "
         "the mean of the training table"
     )
     assert "column 'size': 'huge'" in said[1]
@@ -202,7 +205,8 @@ def test_a_missing_class_is_a_missing_target(library):
     frame = make({"g": list("aabb"), "x": [1.0, 2.0, 3.0, 4.0], "y": ["u", "v", None, "u"]})
     with pytest.raises(
         ValueError,
-        match=r"Input y contains NaN: task 'b', row 2, column 'y'\. [^.]*\.from_frame\(\.\.\., missing='drop'\)\.$",
+        match=r"Input y contains NaN: task 'b', row 2, column 'y'\. [^.]*\.from_frame\(\.\.\., "
+        r"missing='drop'\)\.$",
     ):
         TaskSet.from_frame(frame, task="g", target="y")
     assert TaskSet.from_frame(frame, task="g", target="y", missing="drop").y.tolist() == [

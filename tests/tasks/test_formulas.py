@@ -90,7 +90,8 @@ BY_HAND = {
         ["recipe=A", "recipe=B", "recipe=C"],
         {"fit_intercept": False},
     ),
-    # statsmodels: mixedlm("Weight ~ Time", groups="Pig", re_formula="~Time"), with a category and a curve
+    # statsmodels: mixedlm("Weight ~ Time", groups="Pig", re_formula="~Time"), with a category and a
+    # curve
     "Reaction ~ Days * C(Evit) + (1 | Subject)": (
         lambda t: (
             {"Days": t["Days"]}
@@ -161,7 +162,9 @@ def test_columns_groups_and_fit_are_those_by_hand(formula, frame, short_fits_in_
 
 
 def test_slopes_without_a_random_intercept(frame):
-    """The intercept does not vary where Days is zero, and the variances are those of the restricted likelihood."""
+    """The intercept does not vary where Days is zero, and the variances are those of the restricted
+    likelihood.
+    """
     tasks = TaskSet.from_formula("Reaction ~ Days + (0 + Days | Subject)", frame)
     learner = EmpiricalBayesLearner().fit(tasks)
     X = np.column_stack([np.ones(len(tasks.y)), tasks.X])
@@ -233,7 +236,8 @@ def test_roles_of_other_columns(frame):
     some = frame.assign(w=1.5).replace({"Days": {3: np.nan}})
     with pytest.raises(
         ValueError,
-        match=rf"\({N_GROUPS} such rows in all\). Drop those rows, for example with TaskSet.from_formula",
+        match=rf"\({N_GROUPS} such rows in all\). Drop those rows, for example with "
+        rf"TaskSet.from_formula",
     ):
         TaskSet.from_formula("Reaction ~ Days + I(Days**2) + (1 | Subject)", some)
     tasks = TaskSet.from_formula(

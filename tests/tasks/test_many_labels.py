@@ -1,4 +1,6 @@
-"""Labels of many tasks are read and matched without a look at each: the same tasks as one by one."""
+"""Labels of many tasks are read and matched without a look at each: the same tasks as one by
+one.
+"""
 
 import re
 

@@ -1,4 +1,6 @@
-"""What the fuzzer of readers found in tables: each is read right, or refused in words that name the column."""
+"""What the fuzzer of readers found in tables: each is read right, or refused in words that name the
+column.
+"""
 
 import datetime
 

@@ -66,7 +66,9 @@ def test_rows_of_a_task_set_with_the_constant_column(tasks):
 
 
 def test_standard_deviations_beside_a_column_without_information():
-    """A constant column has no variance; it leaves those of the other columns as they are, but for the intercept."""
+    """A constant column has no variance; it leaves those of the other columns as they are, but for
+    the intercept.
+    """
     covariance = np.array([[2.0, 0.5, 0.1], [0.5, 3.0, 0.2], [0.1, 0.2, 1.0]])
     plain = Scaling(np.array([2.0, 4.0, 1.0]), 3.0, np.array([5.0, 0.0, 0.0]), 1.0, True)
     expected = 3.0 * np.sqrt(

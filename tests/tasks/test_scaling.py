@@ -28,7 +28,9 @@ def some_units(seed, d=3, fit_intercept=True, shifts=True):
 
 
 def draw(seed=0, T=24, n=8, d=3):
-    """Rows of tasks that share a mean, differ by an intercept and by slopes, and have some noise."""
+    """Rows of tasks that share a mean, differ by an intercept and by slopes, and have some
+    noise.
+    """
     rng = np.random.default_rng(seed)
     weights = (
         np.array([1.0, 0.0, -1.0])[:d] + rng.normal(size=(T, d)) * np.array([1.0, 0.5, 0.2])[:d]
@@ -46,12 +48,16 @@ SPREAD = float(Y.std())
 
 
 def two_parts():
-    """Two parts of the tasks take turns in being held out, not five: it is quicker, and nothing to do with units."""
+    """Two parts of the tasks take turns in being held out, not five: it is quicker, and nothing to
+    do with units.
+    """
     return few_folds()
 
 
 def outputs(learner, x, groups, few_x, few_y, new_x):
-    """Predictions of seen tasks, of a new one with few rows and with none, and intervals of both."""
+    """Predictions of seen tasks, of a new one with few rows and with none, and intervals of
+    both.
+    """
     few, none = learner.adapt(few_x, few_y), learner.adapt()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -67,7 +73,9 @@ def plain():
 
 
 def compare(columns, target):
-    """Fit the same tasks in other units and bring the outputs back; ``target`` is (factor, shift) of y."""
+    """Fit the same tasks in other units and bring the outputs back; ``target`` is (factor, shift)
+    of y.
+    """
     factor, shift = target
     learner = two_parts().fit(columns(X), factor * Y + shift, groups=GROUPS)
     found = outputs(
@@ -90,7 +98,8 @@ def same(x):
     return x
 
 
-# ---------------------------------------------------------------------------------------- the algebra
+# ---------------------------------------------------------------------------------------- the
+# algebra
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -115,7 +124,9 @@ def test_weights_predict_the_same_in_both_units(seed, fit_intercept):
 
 @pytest.mark.parametrize("rank", [1, 4])
 def test_a_representation_is_that_of_the_raw_weights(rank):
-    """w = t A v + c: a deviation of v costs vᵀθ†v, that of w costs as much of (A θ Aᵀ)† times t²."""
+    """w = t A v + c: a deviation of v costs vᵀθ†v, that of w costs as much of (A θ Aᵀ)† times
+    t².
+    """
     units, rng = some_units(5), np.random.default_rng(0)
     L = rng.normal(size=(4, rank))
     theta = L @ L.T
@@ -205,7 +216,9 @@ def test_columns_in_other_units(target):
 
 
 def test_more_tasks_in_other_units():
-    """With enough tasks the structure is selected on held-out tasks; that does not depend on units either."""
+    """With enough tasks the structure is selected on held-out tasks; that does not depend on units
+    either.
+    """
     x, y, groups = draw(seed=4, T=42, n=5, d=2)
     shift, factor, columns = 1e4 * y.std(), -20.0, np.array([1e5, 1e-5])
     first = EmpiricalBayesLearner().fit(x, y, groups=groups)

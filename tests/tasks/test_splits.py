@@ -121,7 +121,8 @@ def test_support_draw_is_uniform_over_rows():
     tasks = TaskSet.from_tasks(parts)
     chosen = tasks.support_query(2, random_state=0)[0].y.reshape(-1, 2)
     _, counts = np.unique(chosen, axis=0, return_counts=True)
-    # six pairs, 1000 expected each; the chi-square quantile at 1e-4 with 5 degrees of freedom is 25.7
+    # six pairs, 1000 expected each; the chi-square quantile at 1e-4 with 5 degrees of freedom is
+    # 25.7
     assert len(counts) == 6
     assert np.sum((counts - 1000) ** 2 / 1000) < 25.7
     other = tasks.support_query(2, random_state=1)[0].y.reshape(-1, 2)

@@ -24,7 +24,8 @@ from ..tasks.task_set import TaskSet
 
 __all__ = ["load_schools", "make_circle", "make_clusters"]
 
-#: Functions of s in [0, 1] that return the point of the curve: its coordinates along u and v, divided by the radius.
+#: Functions of s in [0, 1] that return the point of the curve: its coordinates along u and v,
+#: divided by the radius.
 CURVES: dict[str, Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]] = {
     "circle": lambda s: (np.cos(2 * np.pi * s), np.sin(2 * np.pi * s)),
     "line": lambda s: (2 * s - 1, np.zeros_like(s)),
@@ -90,19 +91,22 @@ def make_clusters(
 ) -> Any:
     """Draw regression tasks from a uniform mixture of clusters (the paper's Example "Clusters").
 
-    The cluster `j` of a task is uniform. Its weight vector is ``w = P_j u``, where ``u`` is a standard normal vector
-    scaled to unit norm. Its targets are ``y = <x, w> + noise * N(0, 1)`` with `x` uniform on the unit sphere. The
-    columns of all matrices ``P_j`` (d, rank) together are orthonormal. Using one representation for all clusters,
-    instead of one per cluster, increases the excess risk bound by a factor of ``sqrt(n_clusters)``.
+    The cluster `j` of a task is uniform. Its weight vector is ``w = P_j u``, where ``u`` is a
+    standard normal vector scaled to unit norm. Its targets are ``y = <x, w> + noise * N(0, 1)``
+    with `x` uniform on the unit sphere. The columns of all matrices ``P_j`` (d, rank) together are
+    orthonormal. Using one representation for all clusters, instead of one per cluster, increases
+    the excess risk bound by a factor of ``sqrt(n_clusters)``.
 
     Parameters
     ----------
     n_tasks : int
-        Number of tasks, T. The paper uses 900: 500 for training, 300 for validation and 100 for testing.
+        Number of tasks, T. The paper uses 900: 500 for training, 300 for validation and 100 for
+        testing.
     n_clusters : int
         Number of clusters, m; 2 and 6 in the paper.
     n_rows : int or (int, int)
-        Rows per task. With a pair ``(low, high)``, each task's number is drawn uniformly, both ends included.
+        Rows per task. With a pair ``(low, high)``, each task's number is drawn uniformly, both ends
+        included.
     n_features : int
         Number of features, d.
     rank : int, optional
@@ -110,12 +114,13 @@ def make_clusters(
     noise : float
         Standard deviation of the noise on `y`.
     hint : float in [0, 1], optional
-        Add side information: a one-hot encoded cluster, m numbers. With probability ``hint`` it is the task's own cluster,
-        else a uniformly random one, so it is right with probability ``hint + (1 - hint) / n_clusters``. By default tasks
-        have no side information.
+        Add side information: a one-hot encoded cluster, m numbers. With probability ``hint`` it is
+        the task's own cluster, else a uniformly random one, so it is right with probability ``hint
+        + (1 - hint) / n_clusters``. By default tasks have no side information.
     random_state : int, Generator, RandomState or None
-        Seed. Subspaces, tasks, rows and side information are drawn from separate streams, so the weight vectors of a seed
-        do not depend on `n_rows`, `noise` or `hint`. None uses fresh entropy.
+        Seed. Subspaces, tasks, rows and side information are drawn from separate streams, so the
+        weight vectors of a seed do not depend on `n_rows`, `noise` or `hint`. None uses fresh
+        entropy.
     return_truth : bool
         Also return the hidden parameters.
 
@@ -153,7 +158,8 @@ def make_clusters(
     y = np.einsum("nd,nd->n", X, weights[groups]) + noise * for_rows.standard_normal(len(groups))
     hints = side = None
     if hint is not None:
-        # Draw both for every task, so that a correct hint stays correct when `hint` grows and the seed is the same.
+        # Draw both for every task, so that a correct hint stays correct when `hint` grows and the
+        # seed is the same.
         is_own, other = for_side.random(n_tasks) < hint, for_side.integers(n_clusters, size=n_tasks)
         hints = np.where(is_own, clusters, other)
         side = dict(enumerate(np.eye(n_clusters)[hints]))
@@ -220,12 +226,13 @@ def make_circle(
     random_state: RandomState = None,
     return_truth: bool = False,
 ) -> Any:
-    """Draw regression tasks whose weight vectors lie around a curve; the side information is the position on it.
+    """Draw regression tasks whose weight vectors lie around a curve; the side information is the
+    position on it.
 
     A task has side information s, uniform on [0, 1]. For the circle, its weight vector is
-    ``w = radius (cos 2πs u + sin 2πs v) + spread N(0, I)`` with orthonormal u and v. Its targets are
-    ``y = <x, w> + noise * N(0, 1)`` with `x` standard normal. The side information determines w up to ``spread``. For all
-    curves but the line, the mean of w is not linear in s.
+    ``w = radius (cos 2πs u + sin 2πs v) + spread N(0, I)`` with orthonormal u and v. Its targets
+    are ``y = <x, w> + noise * N(0, 1)`` with `x` standard normal. The side information determines w
+    up to ``spread``. For all curves but the line, the mean of w is not linear in s.
 
     Parameters
     ----------

@@ -155,7 +155,9 @@ class Baseline(BaseEstimator):
 
 
 class FastRidge(RegressorMixin, BaseEstimator):
-    """Ridge regression without scikit-learn's checks, which take longer than a fit to a few rows."""
+    """Ridge regression without scikit-learn's checks, which take longer than a fit to a few
+    rows.
+    """
 
     def __init__(self, alpha: float = 1.0) -> None:
         self.alpha = alpha

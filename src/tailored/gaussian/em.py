@@ -172,7 +172,9 @@ def _has_quadrature(model: Mixture) -> bool:
 
 
 def _fit_responses(source: ResponseRows, start: Mixture, max_iter: int, **options: Any) -> EMResult:
-    """Fit non-Gaussian targets; with several components and quadrature, the result is only the start of EM."""
+    """Fit non-Gaussian targets; with several components and quadrature, the result is only the
+    start of EM.
+    """
     is_exact = _has_quadrature(start) and max_iter > 0
     if is_exact and len(source) > 2 * SAMPLE:
         some = source.take(slice(None, None, len(source) // SAMPLE))
@@ -570,7 +572,9 @@ def settle(tasks: Tasks, model: Mixture, **options: Any) -> Mixture:
 
 
 def fit_roughly(tasks: Tasks, varying: Sequence[int] | None) -> Mixture:
-    """Fit the linear mixed model with few steps, to compare the evidence of effects that may be added to it."""
+    """Fit the linear mixed model with few steps, to compare the evidence of effects that may be
+    added to it.
+    """
     model = fit_mixed_model(tasks.roughly(), max_iter=30, tol=1e-6, varying=varying)
     is_complete = varying is None or not tasks.is_gaussian
     return model if is_complete else settle(tasks, model, max_iter=30, tol=1e-6)

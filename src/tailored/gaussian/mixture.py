@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from .._utils.records import Record, cached_property
 from ..tasks.rows import Array
 
-#: Eigenvalues of W below `TINY`, or below the fraction `EXACT` of the largest, are treated as zero; so are those below the
-#: fraction `SMALL_EIGENVALUE` of the largest and below the fraction `LEAST_SIGNAL` of σ², which rows of unit size do not see.
+#: Eigenvalues of W below `TINY`, or below the fraction `EXACT` of the largest, are treated as zero;
+#: so are those below the fraction `SMALL_EIGENVALUE` of the largest and below the fraction
+#: `LEAST_SIGNAL` of σ², which rows of unit size do not see.
 SMALL_EIGENVALUE, LEAST_SIGNAL, EXACT, TINY = 1e-6, 1e-9, 1e-13, float(np.finfo(float).tiny)
 
 

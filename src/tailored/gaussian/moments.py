@@ -169,7 +169,9 @@ class TaskStatistics(ABC):
         return 0.0
 
     def roughly(self) -> Self:
-        """Return the tasks for fits that are only compared with each other, which may be less precise."""
+        """Return the tasks for fits that are only compared with each other, which may be less
+        precise.
+        """
         return self
 
     @abstractmethod

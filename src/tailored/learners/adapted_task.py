@@ -1,5 +1,5 @@
-"""What adapting returns: `AdaptedTask`, a scikit-learn regressor for one task, and the coefficients of
-many tasks.
+"""What adapting returns: `AdaptedTask`, a scikit-learn regressor for one task, and the coefficients
+of many tasks.
 """
 
 from __future__ import annotations

@@ -460,7 +460,9 @@ class EmpiricalBayesLearner(MetaLearner):
         seed: int,
         validation: TaskSet | None,
     ) -> Iterator[TaskSource]:
-        """Open the source of a scan; without a ``checkpoint``, its temporary folder is deleted at the end."""
+        """Open the source of a scan; without a ``checkpoint``, its temporary folder is deleted at
+        the end.
+        """
         if scan.is_dask:
             if checkpoint is not None:
                 raise ValueError(

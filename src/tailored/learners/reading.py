@@ -288,7 +288,9 @@ def read_rows(
     *,
     may_lack_names: bool = False,
 ) -> tuple[Any, NDArray[np.float64] | None, NDArray[np.float64] | None]:
-    """Return rows to predict, their exposures and their weights, checked against the columns of `fit`; see `read`."""
+    """Return rows to predict, their exposures and their weights, checked against the columns of
+    `fit`; see `read`.
+    """
     d, names = model.n_features_in_, feature_names(model)
     # Valid arrays are returned early, because the checks cost more than the prediction of a few
     # rows.

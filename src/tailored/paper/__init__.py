@@ -1,4 +1,5 @@
-"""The paper, whole and on its own: its learners, Algorithm 1, the within-task algorithm, and its theory.
+"""The paper, whole and on its own: its learners, Algorithm 1, the within-task algorithm, and its
+theory.
 
 The names that users need are `tailored.ConditionalLearner`, `UnconditionalLearner` and
 `IndependentLearner`; those below set a learner's step sizes and feature map.

@@ -1,7 +1,8 @@
-"""Algorithm 1 of the paper: projected SGD on the surrogate (Eq. 22), one task per step, and its step size (Eq. 24).
+"""Algorithm 1 of the paper: projected SGD on the surrogate (Eq. 22), one task per step, and its
+step size (Eq. 24).
 
-Start at ``H_1 = H_0 = 0`` and ``C_1 = C_0``.  For t = 1 .. T, with the gradient G_t of the surrogate of
-task t in θ at ``θ_t = (I ⊗ φ_tᵀ) H_t (I ⊗ φ_t) + C_t`` (Eq. 108),
+Start at ``H_1 = H_0 = 0`` and ``C_1 = C_0``.  For t = 1 .. T, with the gradient G_t of the
+surrogate of task t in θ at ``θ_t = (I ⊗ φ_tᵀ) H_t (I ⊗ φ_t) + C_t`` (Eq. 108),
 
     H_{t+1} = proj(H_t − γ (I ⊗ φ_t) G_t (I ⊗ φ_tᵀ)) ,    C_{t+1} = proj(C_t − γ G_t) .
 
@@ -34,7 +35,9 @@ LARGEST_DENSE, BLOCK = 16_000, 16
 
 
 def step_of_theorem_5(distance: float, gradient_norm: float, T: int) -> float:
-    """Return γ of Eq. 24, given ``‖(H − H₀, C − C₀)‖_F`` and the bound on the gradients of Prop. 4."""
+    """Return γ of Eq. 24, given ``‖(H − H₀, C − C₀)‖_F`` and the bound on the gradients of Prop.
+    4.
+    """
     return float(distance / (gradient_norm * np.sqrt(T)))
 
 
@@ -52,8 +55,9 @@ class StepSizes(Record):
 class StreamBatch(NamedTuple):
     """Training tasks in stream order.
 
-    ``squared_scale`` is c², the mean of ‖φ‖², or 1 without scaling.  Dividing φ by c is the same as multiplying the step
-    of H by c⁻⁴.  `fit` uses one value for all tasks.  A stream uses the running mean up to and including each task.
+    ``squared_scale`` is c², the mean of ‖φ‖², or 1 without scaling.  Dividing φ by c is the same as
+    multiplying the step of H by c⁻⁴.  `fit` uses one value for all tasks.  A stream uses the
+    running mean up to and including each task.
     """
 
     rows: Rows
@@ -135,7 +139,8 @@ class ExactMean(RunningMean):
         # Of the symmetric matrices, only the lower triangles are computed and read.
         weighted = sums.restored + sums.moved.transpose(0, 2, 1, 3).reshape(sums.restored.shape)
         H = iterate.dense_H() - weighted / self.count
-        # What is this small beside the summed steps is rounding errors that their cancellation left.
+        # What is this small beside the summed steps is rounding errors that their cancellation
+        # left.
         noise = 10.0 * RANK_TOLERANCE * np.abs(sums.moved).max() / self.count
         return Conditioning(self.C, pivoted_root(H, noise))
 
@@ -224,7 +229,9 @@ def run(
     n_jobs: int | None = None,
     tick: Callable[[int], None] | None = None,
 ) -> list[Trajectory]:
-    """Advance all trajectories through the batch, in place and in parallel; ``tick`` advances a progress bar."""
+    """Advance all trajectories through the batch, in place and in parallel; ``tick`` advances a
+    progress bar.
+    """
     size = -(-len(trajectories) // joblib.effective_n_jobs(n_jobs))
     groups = [trajectories[i : i + size] for i in range(0, len(trajectories), size)]
 

@@ -1,4 +1,5 @@
-"""Feature maps Φ: a vector φ (k,) of features for each task (Secs. 4 and 5 and Eq. 28 of the paper).
+"""Feature maps Φ: a vector φ (k,) of features for each task (Secs. 4 and 5 and Eq. 28 of the
+paper).
 
 "mean" and "angle" aggregate the task's rows, and "ridge" estimates its weights.  "vector",
 transformers and callables read the side information; without it, a callable reads the task.  The
@@ -24,10 +25,13 @@ from ..tasks.task_set import TaskSet
 
 
 def check_features(phis: Array, tasks: TaskSet, n_side: int | None = None) -> Array:
-    """Return the features; raise ValueError if one is not finite or their number differs from that in fit."""
+    """Return the features; raise ValueError if one is not finite or their number differs from that
+    in fit.
+    """
     if n_side is not None and phis.shape[1] != n_side:
         raise ValueError(
-            f"side_info: the feature map gives {phis.shape[1]} features, but it gave {n_side} in fit; "
+            f"side_info: the feature map gives {phis.shape[1]} features, but it gave {n_side} in "
+            "fit; "
             "give the same side information columns as in fit"
         )
     if not np.isfinite(phis).all():
@@ -45,7 +49,8 @@ class MeanEmbedding(FeatureMap):
 
 
 class AngleMap(FeatureMap):
-    """The paper's map for Jester: each rated item becomes a unit vector, whose angle depends on the rating.
+    """The paper's map for Jester: each rated item becomes a unit vector, whose angle depends on the
+    rating.
 
     ``φ = (cos(a) ⊙ c, sin(a) ⊙ c, 1)`` in R^{2d+1}, ``a = Σ x_i · π/4 · (M − y_i)/(M − m)``,
     ``c = Σ x_i``; items without a rating give (0, 0).
@@ -66,7 +71,8 @@ class AngleMap(FeatureMap):
     def fit(self, tasks: TaskSet) -> AngleMap:
         if not len(tasks.y) and self.scale is None:
             raise ValueError(
-                "feature_map: the tasks have no rows from which to learn the rating scale; give low "
+                "feature_map: the tasks have no rows from which to learn the rating scale; give "
+                "low "
                 "and high"
             )
         low = float(tasks.y.min()) if self.low is None else self.low
@@ -86,7 +92,8 @@ class AngleMap(FeatureMap):
 
 
 class RidgeEstimate(FeatureMap):
-    """Ridge estimate of the task's weights, ``(X̂ᵀX̂ + λI) w = X̂ᵀy`` with X̂ = [X, 1]; φ in R^{d+1}.
+    """Ridge estimate of the task's weights, ``(X̂ᵀX̂ + λI) w = X̂ᵀy`` with X̂ = [X, 1]; φ in
+    R^{d+1}.
 
     Parameters
     ----------
@@ -101,7 +108,8 @@ class RidgeEstimate(FeatureMap):
         check_positive("alpha", self.alpha)
         Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
         out = np.empty((len(tasks), tasks.n_features + 1))
-        # One system per task, because batched products round differently and a stream may be split anywhere.
+        # One system per task, because batched products round differently and a stream may be split
+        # anywhere.
         for t, task in enumerate(tasks):
             out[t] = ridge(dense_rows(task.X, True), task.y, self.alpha)
         return out
@@ -116,7 +124,9 @@ def _row_sums(tasks: TaskSet, weights: Array) -> Array:
 
 
 class Transformer(FeatureMap):
-    """Any scikit-learn transformer applied to the table of side information; ``fitted`` is its fitted clone."""
+    """Any scikit-learn transformer applied to the table of side information; ``fitted`` is its
+    fitted clone.
+    """
 
     needs_rows, needs_side_info = False, True
 
@@ -134,9 +144,9 @@ class Transformer(FeatureMap):
 class CallableMap(FeatureMap):
     """``φ = function(s)``, a 1-D array, where s is the side information of a task.
 
-    s is a 1-D array in the order of the columns, of objects if there are categories.  Unless ``needs_side_info`` is set,
-    s is the task itself, with ``X``, ``y`` and ``label``, as in the paper's experiments.  For a function of both, derive
-    a class from `FeatureMap`.
+    s is a 1-D array in the order of the columns, of objects if there are categories.  Unless
+    ``needs_side_info`` is set, s is the task itself, with ``X``, ``y`` and ``label``, as in the
+    paper's experiments.  For a function of both, derive a class from `FeatureMap`.
     """
 
     needs_rows = False
@@ -156,7 +166,8 @@ class CallableMap(FeatureMap):
         ]
         if len(lengths := {len(row) for row in rows}) > 1:
             raise ValueError(
-                f"feature_map: the function must return vectors of one length; got {sorted(lengths)}"
+                "feature_map: the function must return vectors of one length; got "
+                f"{sorted(lengths)}"
             )
         return check_features(np.array(rows), tasks)
 
@@ -209,5 +220,6 @@ def get_feature_map(spec: object, *, has_side_info: bool) -> FeatureMap:
     if callable(spec):
         return CallableMap(spec, has_side_info)
     raise TypeError(
-        f"feature_map: expected one of {sorted(FEATURE_MAPS)}, 'auto', or {OTHERS}; got {type(spec).__name__}"
+        f"feature_map: expected one of {sorted(FEATURE_MAPS)}, 'auto', or {OTHERS}; got "
+        f"{type(spec).__name__}"
     )

@@ -2,16 +2,19 @@
 
 The exact kernel solves, for one task after another,
 
-    min over w in R^r of  1/n sum_i l_i(o_i + <z_i, w>) + 1/2 |w|^2         (Z = X R', theta = R'R, R (r, d))
+    min over w in R^r of  1/n sum_i l_i(o_i + <z_i, w>) + 1/2 |w|^2         (Z = X R', theta = R'R,
+    R (r, d))
 
 which is Eq. 2 after the change of variables ``v = R'w``: ``v' theta^+ v = |w|^2`` and
-``X theta X' = Z Z'``, so that no pseudo-inverse is formed. For every dual point ``a``, and ``p_i = o_i + <z_i, w>``,
+``X theta X' = Z Z'``, so that no pseudo-inverse is formed. For every dual point ``a``, and ``p_i =
+o_i + <z_i, w>``,
 
     primal(w) - dual(a) = 1/n sum_i [l_i(p_i) + l*_i(a_i) - a_i p_i] + 1/2 |w + Z'a/n|^2
 
-is a sum of non-negative terms. Gaps are computed in this form, because the difference of two nearly equal values would
-lose the digits that a certificate needs. Only products of matrices use BLAS, because one call costs as much as a small
-task. All kernels are in one file, because Numba's cache only detects changes in the file of the cached function.
+is a sum of non-negative terms. Gaps are computed in this form, because the difference of two nearly
+equal values would lose the digits that a certificate needs. Only products of matrices use BLAS,
+because one call costs as much as a small task. All kernels are in one file, because Numba's cache
+only detects changes in the file of the cached function.
 """
 
 from math import exp, isfinite, log, log1p, sqrt
@@ -27,22 +30,26 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Outcome = tuple[float, float, int, bool]  # value, gap, iterations, converged
 
-# Reassociation puts dot products into vector registers. The flags nnan and ninf are not set, to keep NaN and infinity.
+# Reassociation puts dot products into vector registers. The flags nnan and ninf are not set, to
+# keep NaN and infinity.
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 _ENTRY: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": _FAST}
-# Only entry points are called from Python and cached; wrappers for the rest would take half of the compile time.
+# Only entry points are called from Python and cached; wrappers for the rest would take half of the
+# compile time.
 _INNER: dict[str, Any] = _ENTRY | {
     "cache": False,
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
 }
-# Functions that allocate nothing need no reference counting, which would take a fifth of their compile time.
+# Functions that allocate nothing need no reference counting, which would take a fifth of their
+# compile time.
 _LEAF: dict[str, Any] = {**_INNER, "_nrt": False}
 
 _EPS = float(np.finfo(np.float64).eps)
 # Stop after this many iterations without a smaller gap: only rounding errors are left.
 _PATIENCE = 30
-# Proximal term of a free variable whose row of Z depends linearly on the others, relative to its diagonal entry.
+# Proximal term of a free variable whose row of Z depends linearly on the others, relative to its
+# diagonal entry.
 _RIDGE = 1e-10
 
 
@@ -88,8 +95,9 @@ class Free(NamedTuple):
 def _box_terms(box: DualBox, i: int, z: float, a: float) -> tuple[float, float, float, float]:
     """Return l_i'(z), l_i(z), l_i(z) + l*_i(a) - a z and l_i''(z) of a loss with a dual box.
 
-    At a kink the derivative is the admissible value nearest to 0. The third value is at least 0, and 0 if and only if a
-    is a subgradient at z. Where the curvature jumps, one of its limits is returned; it is 0 for piecewise-linear losses.
+    At a kink the derivative is the admissible value nearest to 0. The third value is at least 0,
+    and 0 if and only if a is a subgradient at z. Where the curvature jumps, one of its limits is
+    returned; it is 0 for piecewise-linear losses.
     """
     t = z - box.linear[i]
     beyond = max(abs(t) - box.kink, 0.0)
@@ -108,7 +116,9 @@ def _box_terms(box: DualBox, i: int, z: float, a: float) -> tuple[float, float, 
 
 @njit(**_LEAF)
 def _terms(loss: DualBox, i: int, z: float, a: float) -> tuple[float, float, float, float]:
-    """Return the same as `_box_terms`, for any loss.  Piecewise-linear losses take 20 % longer with this function."""
+    """Return the same as `_box_terms`, for any loss.  Piecewise-linear losses take 20 % longer with
+    this function.
+    """
     if not loss.logistic:
         terms: tuple[float, float, float, float] = _box_terms(loss, i, z, a)
         return terms
@@ -147,7 +157,9 @@ def _add_row(A: Floats, i: int, c: float, x: Floats) -> None:
 
 @njit(**_LEAF)
 def _eliminate(L: Floats, m: int, pivot: float) -> float:
-    """Replace row m of a matrix by row m of its Cholesky factor, given the earlier rows; return the squared pivot."""
+    """Replace row m of a matrix by row m of its Cholesky factor, given the earlier rows; return the
+    squared pivot.
+    """
     for j in range(m):
         s = L[m, j]
         for k in range(j):
@@ -177,8 +189,8 @@ def _cholesky_solve(L: Floats, m: int, x: Floats) -> None:
 def _solve_weighted(Z: Floats, weights: Floats, x: Floats) -> bool:
     """Replace x by (I + Z' diag(weights) Z)^-1 x; return False if the matrix is not finite.
 
-    If eigenvalues exceed 1e16, the identity is lost to rounding. Pivots that are not positive are then replaced by the size
-    of rounding errors.
+    If eigenvalues exceed 1e16, the identity is lost to rounding. Pivots that are not positive are
+    then replaced by the size of rounding errors.
     """
     n, r = Z.shape
     columns = np.zeros((r, n))
@@ -199,9 +211,11 @@ def _solve_weighted(Z: Floats, weights: Floats, x: Floats) -> bool:
 
 @njit(**_LEAF)
 def _semidefinite_root(S: Floats) -> None:
-    """Replace S, positive semidefinite, by its lower triangular root L, ``S = LL'``, with zero columns if S is singular.
+    """Replace S, positive semidefinite, by its lower triangular root L, ``S = LL'``, with zero
+    columns if S is singular.
 
-    Each pivot is compared with its own diagonal entry, so that the rank does not depend on the units of the features.
+    Each pivot is compared with its own diagonal entry, so that the rank does not depend on the
+    units of the features.
     """
     for m in range(len(S)):
         pivot = _eliminate(S, m, S[m, m])
@@ -228,7 +242,8 @@ def _mismatch(task: Task, w: Floats, a: Floats, x: Floats) -> tuple[float, float
 def _newton(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> Outcome:
     """Solve a task with a smooth loss, from w = 0, by damped Newton steps on the primal.
 
-    With a = l'(z), the sum over the rows in the gap is zero, and the gap is half the squared norm of the gradient.
+    With a = l'(z), the sum over the rows in the gap is zero, and the gap is half the squared norm
+    of the gradient.
     """
     loss, Z, offset = task.loss, task.Z, task.offset
     n, r = Z.shape
@@ -247,7 +262,8 @@ def _newton(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> Outc
         target = tol * value if n_iter == 0 else target
         stalled = 0 if gap < best else stalled + 1
         best = min(best, gap)
-        # |w - w*| is of the order of the square root of the gap; one or two more steps make w as accurate as the value
+        # |w - w*| is of the order of the square root of the gap; one or two more steps make w as
+        # accurate as the value
         extra += gap <= target
         done = not gap > 1e-6 * target or extra == 3
         if done or n_iter >= max_iter or stalled >= _PATIENCE:
@@ -275,13 +291,16 @@ def _newton(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> Outc
             w[k] += length * direction[k]
 
 
-# Piecewise-linear losses: a dual variable is free if it is strictly inside a smooth piece of its conjugate. The array
-# sides (n,) has the sign of that piece, 1 or -1, for free variables, and 0 for all others.
+# Piecewise-linear losses: a dual variable is free if it is strictly inside a smooth piece of its
+# conjugate. The array sides (n,) has the sign of that piece, 1 or -1, for free variables, and 0 for
+# all others.
 
 
 @njit(**_LEAF)
 def _mark(task: Task, a: Floats, sides: Floats) -> int:
-    """Set ``sides`` to the sign of each free dual variable, and to 0 for the others. Return the number of free variables."""
+    """Set ``sides`` to the sign of each free dual variable, and to 0 for the others. Return the
+    number of free variables.
+    """
     box = task.loss
     n_free = 0
     for i in range(len(a)):
@@ -317,7 +336,9 @@ def _sweep(task: Task, w: Floats, a: Floats) -> None:
 
 @njit(**_INNER)
 def _regression_start(task: Task, w: Floats, a: Floats) -> None:
-    """Set a by reweighted least squares, with at most rank(Z) free variables unless residuals are tied; set w = -Z'a/n."""
+    """Set a by reweighted least squares, with at most rank(Z) free variables unless residuals are
+    tied; set w = -Z'a/n.
+    """
     box, Z, offset = task.loss, task.Z, task.offset
     n, r = Z.shape
     weights, z, sizes = np.zeros(n), offset.copy(), np.zeros(n)
@@ -350,7 +371,8 @@ def _regression_start(task: Task, w: Floats, a: Floats) -> None:
 def _append(task: Task, i: int, free: Free, m: int) -> bool:
     """Add variable i to the m free ones; return whether its row of Z is independent of theirs.
 
-    If not, the proximal term makes the step along the direction that changes no prediction long enough to reach a bound.
+    If not, the proximal term makes the step along the direction that changes no prediction long
+    enough to reach a bound.
     """
     for j in range(m):
         free.L[m, j] = _dot(task.Z, free.rows[j], task.Z[i]) / len(task.norms)
@@ -363,7 +385,9 @@ def _append(task: Task, i: int, free: Free, m: int) -> bool:
 
 @njit(**_LEAF)
 def _price(task: Task, w: Floats, a: Floats, sides: Floats) -> tuple[int, float, float, float]:
-    """Return the fixed variable whose move inwards gains most (or -1), its slope, and the sums of losses and gaps."""
+    """Return the fixed variable whose move inwards gains most (or -1), its slope, and the sums of
+    losses and gaps.
+    """
     box, norms = task.loss, task.norms
     entering = -1
     slope = best = value = gap = 0.0
@@ -385,7 +409,9 @@ def _price(task: Task, w: Floats, a: Floats, sides: Floats) -> tuple[int, float,
 
 @njit(**_LEAF)
 def _longest(task: Task, a: Floats, sides: Floats, free: Free, m: int) -> tuple[float, int, float]:
-    """Return the length of the step up to the first bound, at most 1, its position or -1, and the bound."""
+    """Return the length of the step up to the first bound, at most 1, its position or -1, and the
+    bound.
+    """
     length, hit, bound = 1.0, -1, 0.0
     for j in range(m):
         i, step = free.rows[j], free.step[j]
@@ -401,11 +427,13 @@ def _longest(task: Task, a: Floats, sides: Floats, free: Free, m: int) -> tuple[
 def _descend(
     task: Task, enough: float, w: Floats, a: Floats, sides: Floats, free: Free
 ) -> tuple[float, float]:
-    """Take active-set steps from the given free variables; return the sums of losses and gaps over the rows.
+    """Take active-set steps from the given free variables; return the sums of losses and gaps over
+    the rows.
 
-    Newton steps lead to the minimum over the free variables, and a variable that reaches a bound becomes fixed. Then the
-    fixed variable whose move inwards gains most becomes free, and so on. w is updated with the unrounded steps: if theta is
-    large, w has digits that a, and hence -Z'a/n, loses by rounding.
+    Newton steps lead to the minimum over the free variables, and a variable that reaches a bound
+    becomes fixed. Then the fixed variable whose move inwards gains most becomes free, and so on. w
+    is updated with the unrounded steps: if theta is large, w has digits that a, and hence -Z'a/n,
+    loses by rounding.
     """
     box, Z, n = task.loss, task.Z, len(a)
     m = np.int64(0)  # with a literal, every callee would be compiled twice
@@ -449,10 +477,12 @@ def _descend(
 
 @njit(**_INNER)
 def _active_set(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> Outcome:
-    """Solve a task with a piecewise-linear loss, from w = 0, by sweeps and active-set steps on the dual.
+    """Solve a task with a piecewise-linear loss, from w = 0, by sweeps and active-set steps on the
+    dual.
 
-    A few sweeps find most of the active bounds if theta is small; active-set steps find the others. One round of both is
-    usually enough. Another round, with a new Cholesky factor, removes rounding errors.
+    A few sweeps find most of the active bounds if theta is small; active-set steps find the others.
+    One round of both is usually enough. Another round, with a new Cholesky factor, removes rounding
+    errors.
     """
     n, r = task.Z.shape
     sides, mismatch = np.zeros(n), np.zeros(r)
@@ -466,7 +496,8 @@ def _active_set(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> 
     stalled = n_iter = 0
     while gap > target and n_iter < max_iter and stalled < _PATIENCE:
         _sweep(task, w, a)
-        # If theta is large, nearly all variables are free after the sweeps, but at most rank(Z) at the solution.
+        # If theta is large, nearly all variables are free after the sweeps, but at most rank(Z) at
+        # the solution.
         if _mark(task, a, sides) > r and n_iter == 0:
             _regression_start(task, w, a)
             _mark(task, a, sides)
@@ -482,10 +513,12 @@ def _active_set(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> 
 def _one_pass(
     loss: DualBox, X: Floats, images: Floats, offset: Floats, v: Floats, a: Floats
 ) -> Outcome:
-    """Set v, zero on entry, to the mean of w_2 .. w_{n+1}, where w_{i+1} = -theta X_{1:i}' s_{1:i} / i, and set a = s.
+    """Set v, zero on entry, to the mean of w_2 .. w_{n+1}, where w_{i+1} = -theta X_{1:i}' s_{1:i}
+    / i, and set a = s.
 
-    images is X theta. v = -theta X'b/n with b_j = s_j (1/j + .. + 1/n). So v' theta^+ v = -<X'b/n, v>. The distance of v
-    to -theta X's/n, the primal point of the dual point s, is computed in the same way.
+    images is X theta. v = -theta X'b/n with b_j = s_j (1/j + .. + 1/n). So v' theta^+ v = -<X'b/n,
+    v>. The distance of v to -theta X's/n, the primal point of the dual point s, is computed in the
+    same way.
     """
     n, d = X.shape
     running = np.zeros(d)  # i times the iterate
@@ -527,7 +560,8 @@ def _loss_of(loss: DualBox, first: int, stop: int) -> DualBox:
     )
 
 
-# The arrays of ``out`` are initialised with the solution of a task without rows: zeros, and converged.
+# The arrays of ``out`` are initialised with the solution of a task without rows: zeros, and
+# converged.
 
 
 @njit(**_ENTRY)
@@ -540,10 +574,12 @@ def exact(tasks: Tasks, smooth: bool, tol: float, max_iter: int, out: WithinSolu
         n = stop - first
         if n == 0:
             continue
-        # Copies have the same Numba type as all other matrices, so that each function is compiled once.
+        # Copies have the same Numba type as all other matrices, so that each function is compiled
+        # once.
         rows = tasks.X[first:stop].copy()
         theta = tasks.thetas[t if tasks.thetas.shape[0] > 1 else 0].copy()
-        # The choice depends only on the shape of the task, so that its result does not depend on the other tasks.
+        # The choice depends only on the shape of the task, so that its result does not depend on
+        # the other tasks.
         by_gram = 2 * n < d
         if by_gram:  # factor X theta X' = ZZ', because factoring theta would cost more
             images = _product(rows, theta)

@@ -1,7 +1,8 @@
 """The learners of the paper (Secs. 2 and 5): independent, unconditional and conditional learning.
 
-Independent learning (ITL) has θ = I for every task, unconditional learning θ = C (Eq. 5), and conditional
-learning ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` (Eqs. 6 and 18).  The last two run Algorithm 1.
+Independent learning (ITL) has θ = I for every task, unconditional learning θ = C (Eq. 5), and
+conditional learning ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` (Eqs. 6 and 18).  The last two run Algorithm
+1.
 
 ``paper()`` of each class returns a learner with the settings of the paper's experiments.  The
 defaults differ where other settings predict better; `ConditionalLearner` lists these differences.
@@ -56,14 +57,17 @@ from .within_task import WithinTask
 Data = tuple[RowsLike, ValuesLike, ValuesLike, SideInfoLike]
 #: Held-out tasks, or their support rows and query rows.
 HeldOut = TaskSet | tuple[TaskSet, TaskSet]
-#: Settings of the paper that its three learners share, and settings of the two that learn a representation.
+#: Settings of the paper that its three learners share, and settings of the two that learn a
+#: representation.
 _PAPER: dict[str, Any] = {"inner": "online", "fit_intercept": False}
 _PAPER_LEARNS: dict[str, Any] = {**_PAPER, "tune_scale": False}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PaperLearner(MetaLearner):
-    """Base of the paper's learners.  The fields are constructor arguments; see `ConditionalLearner`."""
+    """Base of the paper's learners.  The fields are constructor arguments; see
+    `ConditionalLearner`.
+    """
 
     loss: str | Loss = "absolute"
     inner: str = "exact"
@@ -81,7 +85,9 @@ class PaperLearner(MetaLearner):
 
     @property
     def H_(self) -> Array:
-        """H (dk, dk) of ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` for unscaled φ; entry (i k + h, j k + z) belongs to τ_ij and φ_h φ_z."""
+        """H (dk, dk) of ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` for unscaled φ; entry (i k + h, j k + z)
+        belongs to τ_ij and φ_h φ_z.
+        """
         return np.array(self.conditioning_.H)
 
     @property
@@ -105,7 +111,9 @@ class PaperLearner(MetaLearner):
         return self.n_features_in_ + bool(self.fit_intercept)
 
     def _constant(self, theta: float | Array | None, name: str) -> Array:
-        """Return the representation for a number (a multiple of the identity, 1 for None) or a (d, d) array."""
+        """Return the representation for a number (a multiple of the identity, 1 for None) or a (d,
+        d) array.
+        """
         theta, d = 1.0 if theta is None else theta, self._n_weights
         if np.ndim(theta) == 0:
             return check_nonnegative(name, theta) * np.eye(d)
@@ -132,14 +140,16 @@ class PaperLearner(MetaLearner):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class IndependentLearner(PaperLearner):
-    """Learner that fits each task separately with a given representation; τ = I is independent task learning (ITL).
+    """Learner that fits each task separately with a given representation; τ = I is independent task
+    learning (ITL).
 
     Parameters
     ----------
     tau : float, array (d, d) or callable, optional
-        The representation: a number is a multiple of the identity; the default is 1.  A callable gets the side
-        information s of a task, as for `feature_maps.CallableMap`, and returns τ(s), a positive semidefinite (d, d) array.
-        Use it to evaluate an oracle (`tailored.paper.theory.oracle_representation`) or a representation of your own.
+        The representation: a number is a multiple of the identity; the default is 1.  A callable
+        gets the side information s of a task, as for `feature_maps.CallableMap`, and returns τ(s),
+        a positive semidefinite (d, d) array. Use it to evaluate an oracle
+        (`tailored.paper.theory.oracle_representation`) or a representation of your own.
     loss, inner, fit_intercept, tol, max_iter, n_jobs
         See `ConditionalLearner`.
     random_state : int, RandomState or None, default=0
@@ -152,7 +162,8 @@ class IndependentLearner(PaperLearner):
     def paper(cls, **overrides: Any) -> Self:
         """Return a learner with the settings of the paper's experiments.
 
-        τ = I, absolute loss, the one-pass inner algorithm, no intercept.  Arguments of this method replace these settings.
+        τ = I, absolute loss, the one-pass inner algorithm, no intercept.  Arguments of this method
+        replace these settings.
         """
         return cls(**{**_PAPER, **overrides})
 
@@ -347,7 +358,8 @@ class SurrogateLearner(PaperLearner):
         if len(tried) > 2 and self.step_size_.C in (tried[0], tried[-1]):
             extreme = "smallest" if tried[0] == self.step_size_.C else "largest"
             warn(
-                f"fit: the selected step size {self.step_size_.C:g} is the {extreme} that was tried. "
+                f"fit: the selected step size {self.step_size_.C:g} is the {extreme} that was "
+                "tried. "
                 "Scale the columns and the target to a standard deviation of about 1, or try other "
                 "step_sizes in solver=ProjectedSGD(step_sizes=...)"
             )
@@ -363,7 +375,9 @@ class SurrogateLearner(PaperLearner):
     def _hold_out(
         self, stream: Stream, tasks: TaskSet, validation: HeldOut | None
     ) -> tuple[HeldOutPool | None, TaskSet]:
-        """Return the held-out tasks of the stream with those of this call, and the training tasks."""
+        """Return the held-out tasks of the stream with those of this call, and the training
+        tasks.
+        """
         pool = stream.pool
         if pool is None and validation is not None:
             raise ValueError(
@@ -395,9 +409,12 @@ class SurrogateLearner(PaperLearner):
         return check_features(feature_map.transform(tasks), tasks, n_side)
 
     def _batch(self, stream: Stream, train: TaskSet, whole: bool) -> tuple[Stream, StreamBatch]:
-        """Return the stream after the training tasks, and these tasks in the form that solvers use."""
+        """Return the stream after the training tasks, and these tasks in the form that solvers
+        use.
+        """
         phis = self._features(stream.feature_map, train)
-        # cumsum adds the terms one by one, so that the sums do not depend on how the stream is split
+        # cumsum adds the terms one by one, so that the sums do not depend on how the stream is
+        # split
         sums = np.cumsum(np.concatenate([[stream.squared_phi], np.einsum("ij,ij->i", phis, phis)]))
         squared_scale = sums[1:] / (stream.n_train + np.arange(1, len(phis) + 1))
         stream = replace(
@@ -423,7 +440,8 @@ class SurrogateLearner(PaperLearner):
             raise ValueError(
                 f"lipschitz: the {self.loss_.name} loss has no Lipschitz constant; {advice}"
             )
-        # The dual solution of the squared loss has ‖α‖ ≤ ‖y‖, so this bounds the root mean square of the slopes.
+        # The dual solution of the squared loss has ‖α‖ ≤ ‖y‖, so this bounds the root mean square
+        # of the slopes.
         return L if np.isfinite(L) else float(np.sqrt(train.y @ train.y / max(len(train.y), 1)))
 
     def _check_parameters(self) -> ProjectedSGD:
@@ -443,48 +461,58 @@ class SurrogateLearner(PaperLearner):
 
 @dataclass(eq=False, repr=False)
 class ConditionalLearner(SurrogateLearner):
-    """Algorithm 1 of the paper: learn a representation τ(s) of each task as a function of its side information s.
+    """Algorithm 1 of the paper: learn a representation τ(s) of each task as a function of its side
+    information s.
 
-    It learns ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C``, φ = Φ(s), by projected SGD on the paper's convex surrogate: one step per task,
-    and the average of the iterates.  `representation` returns τ(s); ``H_`` and ``C_`` are the learned arrays.
-    `ConditionalLearner.paper` has the settings of the paper's experiments.  `EmpiricalBayesLearner` is recommended for
-    prediction; it learns the same kind of function by another method.
+    It learns ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C``, φ = Φ(s), by projected SGD on the paper's convex
+    surrogate: one step per task, and the average of the iterates.  `representation` returns τ(s);
+    ``H_`` and ``C_`` are the learned arrays. `ConditionalLearner.paper` has the settings of the
+    paper's experiments.  `EmpiricalBayesLearner` is recommended for prediction; it learns the same
+    kind of function by another method.
 
-    Defaults that differ from the paper: the inner algorithm is exact, not one pass, because its errors are lower.  There
-    is an intercept.  φ is scaled, because the effect of a step of H on τ is proportional to ‖φ‖⁴.  H has a
-    step of its own, a multiple of that of C which may be 0.  A multiple of τ is tuned, because the surrogate is an upper
-    bound whose minimiser is too small.  H has at most 32 directions, which bounds memory and time.
+    Defaults that differ from the paper: the inner algorithm is exact, not one pass, because its
+    errors are lower.  There is an intercept.  φ is scaled, because the effect of a step of H on τ
+    is proportional to ‖φ‖⁴.  H has a step of its own, a multiple of that of C which may be 0.  A
+    multiple of τ is tuned, because the surrogate is an upper bound whose minimiser is too small.  H
+    has at most 32 directions, which bounds memory and time.
 
     Parameters
     ----------
     feature_map : str, callable, transformer or FeatureMap, default="auto"
-        Φ.  "mean", "ridge" and "angle" read the task's own rows.  "vector" reads its side information.  "auto" is
-        "vector" if there is side information and "ridge" otherwise.  A callable gets the side information of a task, or
-        the task itself if it has none, and returns φ (k,).
+        Φ.  "mean", "ridge" and "angle" read the task's own rows.  "vector" reads its side
+        information.  "auto" is "vector" if there is side information and "ridge" otherwise.  A
+        callable gets the side information of a task, or the task itself if it has none, and returns
+        φ (k,).
     loss : str or Loss, default="absolute"
-        Loss of the within-task problem and of the errors on held-out tasks.  "logistic" and "hinge" take
-        any two labels; predictions are decision values.  For probabilities, use `EmpiricalBayesClassifier`.
+        Loss of the within-task problem and of the errors on held-out tasks.  "logistic" and "hinge"
+        take any two labels; predictions are decision values.  For probabilities, use
+        `EmpiricalBayesClassifier`.
     inner : {"exact", "online"}, default="exact"
-        Within-task algorithm: the exact minimiser with a duality-gap certificate, or the paper's one-pass variant.
+        Within-task algorithm: the exact minimiser with a duality-gap certificate, or the paper's
+        one-pass variant.
     rank : int or None, default=32
         Maximum number of directions of H that are kept; None keeps all of them (exact, slower).
     fit_intercept : bool, default=True
-        Append a constant column, so that the prior of the intercept is learned like that of the weights.
+        Append a constant column, so that the prior of the intercept is learned like that of the
+        weights.
     solver : ProjectedSGD, optional
-        Step sizes of Algorithm 1, e.g. ``ProjectedSGD(step=0.1)``; by default they are selected on held-out tasks.
+        Step sizes of Algorithm 1, e.g. ``ProjectedSGD(step=0.1)``; by default they are selected on
+        held-out tasks.
     initial_representation : float or array (d, d), optional
         C₀; by default the identity.  H₀ is zero.
     lipschitz : float, optional
-        L in the surrogate; by default the Lipschitz constant of the loss.  For the squared loss, which has none, `fit` uses
-        the root mean square of the targets, and `partial_fit` requires this argument.
+        L in the surrogate; by default the Lipschitz constant of the loss.  For the squared loss,
+        which has none, `fit` uses the root mean square of the targets, and `partial_fit` requires
+        this argument.
     scale_features : bool, default=True
-        Scale φ to unit root-mean-square norm over the training tasks (in a stream: over the tasks so far).
+        Scale φ to unit root-mean-square norm over the training tasks (in a stream: over the tasks
+        so far).
     tune_scale : bool, default=True
-        Select a scalar multiple of τ on the held-out tasks, if there are any.  The surrogate is an upper bound on the
-        risk, and the scale of τ that minimises it is too small.
+        Select a scalar multiple of τ on the held-out tasks, if there are any.  The surrogate is an
+        upper bound on the risk, and the scale of τ that minimises it is too small.
     validation_fraction : float, default=0.2
-        Fraction of the tasks that is held out, at most 300 tasks.  H, C and Φ are learned from the other tasks only.
-        With a given step, no task is held out.
+        Fraction of the tasks that is held out, at most 300 tasks.  H, C and Φ are learned from the
+        other tasks only. With a given step, no task is held out.
     support : float, default=0.5
         Fraction of the rows of a held-out task that are support rows.
     tol, max_iter
@@ -510,8 +538,8 @@ class ConditionalLearner(SurrogateLearner):
     validation_error_ : float or None
         The smallest error in ``search_results_``; None if the step was given.
     held_out_errors_ : dict
-        Errors on the held-out tasks of "independent" (θ = C₀), "unconditional" (H = 0, the best step) and, for this
-        class, "conditional" learning; empty if the step was given.
+        Errors on the held-out tasks of "independent" (θ = C₀), "unconditional" (H = 0, the best
+        step) and, for this class, "conditional" learning; empty if the step was given.
     """
 
     feature_map: object = "auto"
@@ -521,15 +549,17 @@ class ConditionalLearner(SurrogateLearner):
 
     @classmethod
     def paper(cls, **overrides: Any) -> Self:
-        """Return a learner with the settings of the paper's experiments: Algorithm 1 with mean embeddings.
+        """Return a learner with the settings of the paper's experiments: Algorithm 1 with mean
+        embeddings.
 
-        Absolute loss, the one-pass inner algorithm (Eq. 4), C₀ = I, H₀ = 0.  There is no intercept, so rows of
-        zeros are predicted 0.  If the only column is categorical, these are the rows of its reference category:
-        pass ``fit_intercept=True``, or add a constant column.  C and H share a step size, searched over the
-        paper's 14 values.  H keeps every direction, φ is not scaled, and τ is not rescaled.  The gradient is
-        the dual form (Eq. 108), and Eq. 4 returns the mean of w_2 to w_{n+1}; docs/paper.md lists the
-        differences from the text.  Arguments of this method replace these settings: ``feature_map="ridge"`` for
-        Lenk, "angle" for Jester, and ``inner="exact"`` for the minimiser that Algorithm 1 prints (Eq. 2).
+        Absolute loss, the one-pass inner algorithm (Eq. 4), C₀ = I, H₀ = 0.  There is no intercept,
+        so rows of zeros are predicted 0.  If the only column is categorical, these are the rows of
+        its reference category: pass ``fit_intercept=True``, or add a constant column.  C and H
+        share a step size, searched over the paper's 14 values.  H keeps every direction, φ is not
+        scaled, and τ is not rescaled.  The gradient is the dual form (Eq. 108), and Eq. 4 returns
+        the mean of w_2 to w_{n+1}; docs/paper.md lists the differences from the text.  Arguments of
+        this method replace these settings: ``feature_map="ridge"`` for Lenk, "angle" for Jester,
+        and ``inner="exact"`` for the minimiser that Algorithm 1 prints (Eq. 2).
         """
         solver = ProjectedSGD(step_sizes=PAPER_STEP_SIZES, step_ratios=(1.0,))
         settings = {**_PAPER_LEARNS, "feature_map": "mean", "solver": solver}
@@ -538,7 +568,8 @@ class ConditionalLearner(SurrogateLearner):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class UnconditionalLearner(SurrogateLearner):
-    """Unconditional meta-learning: one representation θ = C for all tasks, which is `ConditionalLearner` with H = 0.
+    """Unconditional meta-learning: one representation θ = C for all tasks, which is
+    `ConditionalLearner` with H = 0.
 
     Parameters
     ----------
@@ -549,7 +580,9 @@ validation_fraction, support, tol, max_iter, n_jobs, progress, random_state
 
     @classmethod
     def paper(cls, **overrides: Any) -> Self:
-        """Return a learner with the settings of the paper's experiments; see `ConditionalLearner.paper`."""
+        """Return a learner with the settings of the paper's experiments; see
+        `ConditionalLearner.paper`.
+        """
         return cls(
             **{**_PAPER_LEARNS, "solver": ProjectedSGD(step_sizes=PAPER_STEP_SIZES), **overrides}
         )

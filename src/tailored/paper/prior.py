@@ -1,4 +1,5 @@
-"""The prior of the paper: a conditioning function τ(s) (Eq. 18) and a within-task algorithm (Eq. 2 or 4).
+"""The prior of the paper: a conditioning function τ(s) (Eq. 18) and a within-task algorithm (Eq. 2
+or 4).
 
 A task with side information s is solved with ``θ = τ(s)``.
 """

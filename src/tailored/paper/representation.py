@@ -2,14 +2,16 @@
 
     τ(s) = (M φ)ᵀ M φ + C = (I_d ⊗ φᵀ) H (I_d ⊗ φ) + C ,    φ = Φ(s) (k,),  C ⪰ 0 (d, d)
 
-M (p, d, k) is a tensor, and ``H ⪰ 0`` (dk, dk) has the entries ``H[(i−1)k + h, (j−1)k + z] = <M(:, i, h), M(:, j, z)>``
-(Prop. 3, Eq. 17).  T_Φ is the set of all these functions (Eq. 18), and those with H = 0 are T^const.
+M (p, d, k) is a tensor, and ``H ⪰ 0`` (dk, dk) has the entries ``H[(i−1)k + h, (j−1)k + z] = <M(:,
+i, h), M(:, j, z)>`` (Prop. 3, Eq. 17).  T_Φ is the set of all these functions (Eq. 18), and those
+with H = 0 are T^const.
 
-`Conditioning` is a learned function.  It stores ``H = A Aᵀ``, where the columns of A are the slices of M; then
-``τ(s) = V Vᵀ + C`` with ``V = (I_d ⊗ φᵀ) A`` (d, p).  `Factored` is an iterate (H_t, C_t) of Algorithm 1, with
-``H = E P Eᵀ`` and an orthonormal basis E of the range of H.  A gradient of one task lies in the d-dimensional range of
-``I_d ⊗ φ``, so a projection is an eigenproblem of size r + d instead of dk.  The gradient in θ has at most one negative
-eigenvalue, so a step adds at most one direction to the r columns of E.
+`Conditioning` is a learned function.  It stores ``H = A Aᵀ``, where the columns of A are the slices
+of M; then ``τ(s) = V Vᵀ + C`` with ``V = (I_d ⊗ φᵀ) A`` (d, p).  `Factored` is an iterate (H_t,
+C_t) of Algorithm 1, with ``H = E P Eᵀ`` and an orthonormal basis E of the range of H.  A gradient
+of one task lies in the d-dimensional range of ``I_d ⊗ φ``, so a projection is an eigenproblem of
+size r + d instead of dk.  The gradient in θ has at most one negative eigenvalue, so a step adds at
+most one direction to the r columns of E.
 """
 
 from __future__ import annotations
@@ -30,16 +32,19 @@ Index = NDArray[np.intp]
 
 #: Eigenvalues below this fraction of the largest one, in absolute value, are rounding noise.
 RANK_TOLERANCE = 1e-14
-#: Below this norm, the part of a direction outside the range is orthogonalised a second time.  With 0.1, the errors of
-#: successive steps multiply and reach 1e-12 before the basis is made orthonormal again.
+#: Below this norm, the part of a direction outside the range is orthogonalised a second time.  With
+#: 0.1, the errors of successive steps multiply and reach 1e-12 before the basis is made orthonormal
+#: again.
 WELL_OUTSIDE = 0.5
-#: Number of steps after which the basis is made orthonormal again, because rounding errors accumulate.
+#: Number of steps after which the basis is made orthonormal again, because rounding errors
+#: accumulate.
 CLEANING = 100
 
 
 def project_psd(matrix: Array) -> Array:
     """Return the positive semidefinite matrix nearest to the symmetric part, in Frobenius norm."""
-    # Entries are halved first, because the sum of two entries near the largest float would overflow.
+    # Entries are halved first, because the sum of two entries near the largest float would
+    # overflow.
     matrix = 0.5 * matrix + 0.5 * matrix.T
     try:
         # Most steps of C stay in the cone; a Cholesky factorisation checks this in a tenth of the
@@ -145,7 +150,9 @@ class Change(NamedTuple):
 
 
 class Range:
-    """``E P Eᵀ`` with an orthonormal basis E (dk, r); only the lower triangle of P (r, r) is read.  Not modified."""
+    """``E P Eᵀ`` with an orthonormal basis E (dk, r); only the lower triangle of P (r, r) is read.
+    Not modified.
+    """
 
     def __init__(self, E: Array, P: Array, n_steps: int = 0, removed: Any = None) -> None:
         self.E, self.P, self.n_steps = E, P, n_steps
@@ -153,7 +160,9 @@ class Range:
         self._cached: tuple[Array, Array, Array] | None = None
 
     def at(self, phi: Array) -> tuple[Array, Array]:
-        """Return ``V = Eᵀ (I ⊗ φ)`` (r, d) and ``Vᵀ P V``.  Cached, because a step needs V again."""
+        """Return ``V = Eᵀ (I ⊗ φ)`` (r, d) and ``Vᵀ P V``.  Cached, because a step needs V
+        again.
+        """
         cached = self._cached
         if cached is None or not np.array_equal(cached[0], phi):
             V = np.asarray(self.E.T.reshape(len(self.P), len(self.E) // len(phi), len(phi)) @ phi)
@@ -164,7 +173,8 @@ class Range:
     def step(self, moved: Array, phi: Array, used: Index, rank: int | None) -> Range:
         """Return the projection of ``E P Eᵀ + (I ⊗ φ) moved (I ⊗ φᵀ)`` onto the cone.
 
-        ``moved`` (m, m) has the inputs ``used``.  With a ``rank``, the leading directions are kept, and P is diagonal.
+        ``moved`` (m, m) has the inputs ``used``.  With a ``rank``, the leading directions are kept,
+        and P is diagonal.
         """
         basis, K, P = self._extended(phi, used)
         M = np.zeros((len(K), len(K)), order="F")
@@ -189,9 +199,11 @@ class Range:
         return Range(E, P, self.n_steps + 1, (removed, values))
 
     def _extended(self, phi: Array, used: Index) -> tuple[Array, Array, Array]:
-        """Return an orthonormal basis of the range and of the columns ``used`` of ``I ⊗ φ / ‖φ‖``, K and P.
+        """Return an orthonormal basis of the range and of the columns ``used`` of ``I ⊗ φ / ‖φ‖``,
+        K and P.
 
-        K (r + m, m) has the coordinates of these columns, and P those of H, for the first basis vectors.
+        K (r + m, m) has the coordinates of these columns, and P those of H, for the first basis
+        vectors.
         """
         (size, r), m, k = self.E.shape, len(used), len(phi)
         norm = np.sqrt(phi @ phi)
@@ -202,13 +214,15 @@ class Range:
             return np.eye(size), columns, self.E @ P @ self.E.T
         inside = self.at(phi)[0][:, used] / norm
         outside = dgemm(-1.0, self.E, inside, beta=1.0, c=columns, overwrite_c=1) if r else columns
-        # Columns well outside E are orthogonal to it up to rounding: a Cholesky factor of their Gram matrix suffices.
+        # Columns well outside E are orthogonal to it up to rounding: a Cholesky factor of their
+        # Gram matrix suffices.
         R, info = dpotrf(outside.T @ outside, lower=0, clean=1)
         if not info and R.diagonal().min() > WELL_OUTSIDE:
             new = outside @ dtrtri(R, lower=0)[0]
         else:
             new, R = np.linalg.qr(outside)
-            # Orthogonalise the unit vectors again, because the part outside may be far smaller than the column.
+            # Orthogonalise the unit vectors again, because the part outside may be far smaller than
+            # the column.
             correction = self.E.T @ new
             new, again = np.linalg.qr(new - self.E @ correction)
             inside, R = inside + correction @ R, again @ R
@@ -218,9 +232,10 @@ class Range:
 class Factored:
     """An iterate (H_t, C_t) of Algorithm 1, with ``H = unit · E P Eᵀ``; it starts at H = 0.
 
-    With a ``rank``, H keeps its leading directions after every step, at most this many, and P is diagonal.  Without
-    one, H is exact, and ``change`` is the change of H in the last step, or None if H did not change.  With its step size
-    as the ``unit``, the steps of a run do not depend on it as long as the gradients do not.
+    With a ``rank``, H keeps its leading directions after every step, at most this many, and P is
+    diagonal.  Without one, H is exact, and ``change`` is the change of H in the last step, or None
+    if H did not change.  With its step size as the ``unit``, the steps of a run do not depend on it
+    as long as the gradients do not.
     """
 
     def __init__(self, C: Array, n_side: int, rank: int | None = None, unit: float = 1.0) -> None:
@@ -260,9 +275,9 @@ class Factored:
 
         ``C ← proj(C − step_C · G)`` and ``H ← proj(H − unit · step_H · (I ⊗ φ) G (I ⊗ φᵀ))``
 
-        Iterates that take steps at the same φ can have a dictionary ``shared``, so that equal steps are computed once.
-        The signs of the residuals, and hence the gradients of piecewise-linear losses, are often equal for different
-        small step sizes.
+        Iterates that take steps at the same φ can have a dictionary ``shared``, so that equal steps
+        are computed once. The signs of the residuals, and hence the gradients of piecewise-linear
+        losses, are often equal for different small step sizes.
         """
         if step_C != 0:
             self.C = finite(project_psd(finite(self.C - step_C * gradient, "C")), "C")
@@ -289,7 +304,8 @@ class Factored:
 def _drop(basis: Array, M: Array, vectors: Array) -> tuple[Array, Array, Array]:
     """Remove eigenvectors (n, m) of M, given by its lower triangle, from a basis (dk, n).
 
-    Return the remaining basis, its block P of M, and the eigenvectors in full length (dk), up to their signs.
+    Return the remaining basis, its block P of M, and the eigenvectors in full length (dk), up to
+    their signs.
     """
     m = vectors.shape[1]
     if not m:

@@ -1,7 +1,8 @@
-"""The step size γ of Algorithm 1: given, or selected on held-out tasks of the stream, as in the paper's experiments (Sec. 5).
+"""The step size γ of Algorithm 1: given, or selected on held-out tasks of the stream, as in the
+paper's experiments (Sec. 5).
 
-All candidates share one pass over the training tasks.  `HeldOutPool` draws the held-out tasks, and `select` compares the
-means of the iterates on them.
+All candidates share one pass over the training tasks.  `HeldOutPool` draws the held-out tasks, and
+`select` compares the means of the iterates on them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from .prior import RepresentationPrior
 
 #: The paper's grid: 14 values, log-spaced over [1e-5, 1e5].
 PAPER_STEP_SIZES = tuple(float(step) for step in np.logspace(-5, 5, 14))
-#: The default grid of the search, which is coarser because every step is tried with several ratios for H.
+#: The default grid of the search, which is coarser because every step is tried with several ratios
+#: for H.
 STEP_SIZES = tuple(float(step) for step in np.logspace(-4, 4, 9))
 #: Multiples of τ that are tried; 1 is first, so that a tie keeps the learned τ.
 SCALES = (1.0, 0.25, 0.5, 2.0, 4.0, 8.0, 16.0, 32.0)
@@ -46,11 +48,12 @@ class ProjectedSGD(Stored, BaseEstimator):
         held-out tasks; all candidates share one pass.  The step of Thm. bound_estimated_feature is
         ``tailored.paper.theory.learned_function(quantities).step``.
     step_sizes : sequence of floats, optional
-        Candidate steps of C in the search; by default 9 values from 1e-4 to 1e4 (the paper's 14 values are
-        `PAPER_STEP_SIZES`).
+        Candidate steps of C in the search; by default 9 values from 1e-4 to 1e4 (the paper's 14
+        values are `PAPER_STEP_SIZES`).
     step_ratios : sequence of floats, default=(0, 1, 10)
-        Candidate ratios (step of H) / (step of C) in the search.  The ratio 0 keeps H = 0.  If it is a
-        candidate, the error of a conditional learner on the held-out tasks is at most that of the unconditional one.
+        Candidate ratios (step of H) / (step of C) in the search.  The ratio 0 keeps H = 0.  If it
+        is a candidate, the error of a conditional learner on the held-out tasks is at most that of
+        the unconditional one.
     """
 
     def __init__(
@@ -82,7 +85,9 @@ class ProjectedSGD(Stored, BaseEstimator):
                 check_nonnegative(name, value)
 
     def candidates(self, *, conditional: bool) -> list[StepSizes]:
-        """Return the steps to try; the smallest ratio is first, so that a tie selects the simpler model."""
+        """Return the steps to try; the smallest ratio is first, so that a tie selects the simpler
+        model.
+        """
         if not self.needs_held_out:
             step_C, step_H = map(float, self.step if np.ndim(self.step) else [self.step] * 2)
             return [StepSizes(step_C, step_H)]
@@ -106,14 +111,18 @@ class Selection:
 
 @dataclass(frozen=True)
 class HeldOutTasks:
-    """Tasks on which errors are computed: support rows, query rows, and the features φ (T, k) of the tasks."""
+    """Tasks on which errors are computed: support rows, query rows, and the features φ (T, k) of
+    the tasks.
+    """
 
     support: Rows
     query: Rows
     phis: Array
 
     def error(self, prior: RepresentationPrior) -> float:
-        """Return the mean over tasks of the mean error on their query rows; infinity if weights overflow or no task has query rows."""
+        """Return the mean over tasks of the mean error on their query rows; infinity if weights
+        overflow or no task has query rows.
+        """
         try:
             weights = prior.solve(self.support, self.phis).coef
         except OverflowError:
@@ -174,10 +183,10 @@ def select(
 class HeldOutPool:
     """Support and query rows of the tasks that are held out of a stream.
 
-    One task in every block of ``1 / fraction`` consecutive tasks is held out, never the first of the block, up to
-    `MAX_HELD_OUT` tasks.  All later tasks are used for training.  Until a task with query rows is
-    held out, the first training tasks stand in.  The draws depend only on ``seed`` and the position
-    in the stream.
+    One task in every block of ``1 / fraction`` consecutive tasks is held out, never the first of
+    the block, up to `MAX_HELD_OUT` tasks.  All later tasks are used for training.  Until a task
+    with query rows is held out, the first training tasks stand in.  The draws depend only on
+    ``seed`` and the position in the stream.
     """
 
     fraction: float
@@ -189,7 +198,8 @@ class HeldOutPool:
     def partition(
         self, tasks: TaskSet, first_position: int
     ) -> tuple[HeldOutPool, NDArray[np.intp]]:
-        """Hold out some of these tasks; return the extended pool and the positions of the training tasks.
+        """Hold out some of these tasks; return the extended pool and the positions of the training
+        tasks.
 
         ``first_position`` is the position of the first task in the stream.
         """

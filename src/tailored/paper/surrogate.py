@@ -1,13 +1,15 @@
 """The paper's convex surrogate (Eqs. 19 to 23), which Algorithm 1 minimises.
 
-The risk of a task is at most the expectation of the regularised empirical risk at its minimiser plus a trace
-(Eqs. 19 to 21), so Algorithm 1 minimises the expectation over tasks of
+The risk of a task is at most the expectation of the regularised empirical risk at its minimiser
+plus a trace (Eqs. 19 to 21), so Algorithm 1 minimises the expectation over tasks of
 
-    L(θ) = min_w 1/n Σ ℓ(<x_i, w>, y_i) + ½ wᵀθ†w  +  2L²/n Tr(θ XᵀX/n) ,   θ = τ_{H,C}(s)      (Eq. 22).
+    L(θ) = min_w 1/n Σ ℓ(<x_i, w>, y_i) + ½ wᵀθ†w  +  2L²/n Tr(θ XᵀX/n) ,   θ = τ_{H,C}(s)      (Eq.
+    22).
 
-It is convex in (H, C) (Prop. 4), and its gradients are G in C and ``(I ⊗ φ) G (I ⊗ φᵀ)`` in H (Eq. 23).  With
-``u = Xᵀα / n`` for the dual solution α, ``G = −½ u uᵀ + (2L²/n²) XᵀX`` (Eq. 108).  The display after Eq. 23 also
-writes u as −θ†w, which is zero outside Ran(θ); with it, θ = 0 would never change.
+It is convex in (H, C) (Prop. 4), and its gradients are G in C and ``(I ⊗ φ) G (I ⊗ φᵀ)`` in H (Eq.
+23).  With ``u = Xᵀα / n`` for the dual solution α, ``G = −½ u uᵀ + (2L²/n²) XᵀX`` (Eq. 108).  The
+display after Eq. 23 also writes u as −θ†w, which is zero outside Ran(θ); with it, θ = 0 would never
+change.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""`TaskRegressor`: the within-task algorithm of the paper (Eqs. 2 to 4) as a scikit-learn regressor, for a given θ."""
+"""`TaskRegressor`: the within-task algorithm of the paper (Eqs. 2 to 4) as a scikit-learn
+regressor, for a given θ.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
     fit_intercept : bool, default=False
         Append a constant column, which is the last feature in ``theta`` and ``bias``.
     tol : float, default=1e-8
-        The exact solver stops when ``dual_gap_ <= tol * P(0)``, where P(0) is the objective at w = b.
+        The exact solver stops when ``dual_gap_ <= tol * P(0)``, where P(0) is the objective at w =
+        b.
     max_iter : int, default=1000
 
     Attributes

@@ -1,4 +1,5 @@
-"""The paper's oracle and bounds as functions of an environment (Sec. 3 and Thms. 1 and 5), and the surrogate.
+"""The paper's oracle and bounds as functions of an environment (Sec. 3 and Thms. 1 and 5), and the
+surrogate.
 
 - Prop. 2, the oracle:  τ_ρ(s) = √n/(2L) C(s)^{†/2} (C(s)^½ W(s) C(s)^½)^½ C(s)^{†/2}
 - Thm. 1, any τ:        E(τ) − E* ≤ E_s ½ Tr(τ(s)†W(s)) + 2L²/n E_s Tr(τ(s)C(s))
@@ -43,10 +44,11 @@ __all__ = [
     "surrogate",
 ]
 
-#: Eigenvalues below this fraction of the largest one are rounding noise.  A square root would turn noise of
-#: 1e-16 into 1e-8, so they are set to zero before any root is taken.
+#: Eigenvalues below this fraction of the largest one are rounding noise.  A square root would turn
+#: noise of 1e-16 into 1e-8, so they are set to zero before any root is taken.
 RANK_TOLERANCE = 1e-12
-#: A matrix root lies in a range if the norm of its part outside the range, relative to its norm, is at most this.
+#: A matrix root lies in a range if the norm of its part outside the range, relative to its norm, is
+#: at most this.
 RANGE_TOLERANCE = 1e-6
 #: Ridge parameter of the estimated weights, relative to the mean eigenvalue of XᵀX.
 RIDGE = 1e-3
@@ -55,12 +57,14 @@ RIDGE = 1e-3
 def oracle_representation(W: ArrayLike, C: ArrayLike, n: float, L: float) -> Array:
     """Return ``√n/(2L) · C^{†/2} (C^½ W C^½)^½ C^{†/2}``, the best representation in hindsight.
 
-    It is the minimiser over θ of ``½ Tr(θ†W) + 2L²/n Tr(θC)``, the bound of Thm. bound_fixed_feature
-    (Prop. oracle_function).  With ``W(s)``, ``C(s)`` it is the conditional oracle τ_ρ(s); with the averages
-    of both over the environment it is the unconditional θ_ρ of Eq. oracle_unconditional.
+    It is the minimiser over θ of ``½ Tr(θ†W) + 2L²/n Tr(θC)``, the bound of Thm.
+    bound_fixed_feature (Prop. oracle_function).  With ``W(s)``, ``C(s)`` it is the conditional
+    oracle τ_ρ(s); with the averages of both over the environment it is the unconditional θ_ρ of Eq.
+    oracle_unconditional.
 
-    The arguments are those of `Quantities`, with W and C of shape (d, d).  C may have any rank, with ``Ran(W) ⊆ Ran(C)``:
-    a weight vector outside that range can be projected onto it without changing a prediction.
+    The arguments are those of `Quantities`, with W and C of shape (d, d).  C may have any rank,
+    with ``Ran(W) ⊆ Ran(C)``: a weight vector outside that range can be projected onto it without
+    changing a prediction.
     """
     C = check_psd(C, "C")
     W = check_psd(W, "W", len(C))
@@ -71,8 +75,9 @@ def oracle_representation(W: ArrayLike, C: ArrayLike, n: float, L: float) -> Arr
 
 def weighted_root(A: Array, B: Array) -> Array:
     """Return ``B^{†/2} (B^½ A B^½)^½ B^{†/2}``."""
-    # Compute (B^½ A B^½)^½ from the singular values of A^½ B^½: eigenvalues of the product would square the
-    # condition number.  The thin root of A gives exactly rank(A) singular values, without rounding noise.
+    # Compute (B^½ A B^½)^½ from the singular values of A^½ B^½: eigenvalues of the product would
+    # square the condition number.  The thin root of A gives exactly rank(A) singular values,
+    # without rounding noise.
     values, vectors = spectrum(A)
     _, sizes, right = np.linalg.svd(
         (vectors * np.sqrt(values)).T @ power(B, 0.5), full_matrices=False
@@ -82,21 +87,26 @@ def weighted_root(A: Array, B: Array) -> Array:
 
 
 def spectrum(matrix: Array) -> tuple[Array, Array]:
-    """Return the non-zero eigenvalues (r,) of a positive semidefinite matrix and their eigenvectors (d, r)."""
+    """Return the non-zero eigenvalues (r,) of a positive semidefinite matrix and their eigenvectors
+    (d, r).
+    """
     values, vectors = np.linalg.eigh(matrix)
     keep = values > RANK_TOLERANCE * max(float(values[-1]), 0.0)
     return values[keep], vectors[:, keep]
 
 
 def power(matrix: Array, exponent: float) -> Array:
-    """Return ``A^p`` on the range of A, zero elsewhere: ``A^½``, ``A†`` (-1), ``A^{†/2}`` (-½), projector (0)."""
+    """Return ``A^p`` on the range of A, zero elsewhere: ``A^½``, ``A†`` (-1), ``A^{†/2}`` (-½),
+    projector (0).
+    """
     values, vectors = spectrum(matrix)
     return (vectors * values**exponent) @ vectors.T
 
 
 def trace_norm(A: Array, B: Array) -> float:
     """Return ``‖A^½ B^½‖_*`` of two positive semidefinite matrices."""
-    # Thin roots: a rank-one A costs a 1 x d product, and zero eigenvalues do not reappear as rounding noise.
+    # Thin roots: a rank-one A costs a 1 x d product, and zero eigenvalues do not reappear as
+    # rounding noise.
     roots = [vectors * np.sqrt(values) for values, vectors in (spectrum(A), spectrum(B))]
     return float(np.linalg.svd(roots[0].T @ roots[1], compute_uv=False).sum())
 
@@ -112,13 +122,16 @@ def check_range(inner: Array, outer: Array, names: tuple[str, str], assumption: 
         a, b = names
         raise ValueError(
             f"Ran({a}) must be contained in Ran({b}) ({assumption}), but a share of {share:.2g} of "
-            f"{a}^(1/2) lies outside it. Project {a} onto the range of {b}, or add a small multiple of the "
+            f"{a}^(1/2) lies outside it. Project {a} onto the range of {b}, or add a small "
+            "multiple of the "
             f"identity to {b}."
         )
 
 
 def check_stack(name: str, matrices: ArrayLike, d: int | None = None) -> Array:
-    """Return a positive semidefinite matrix (d, d), or one per value of the side information, as a stack (m, d, d)."""
+    """Return a positive semidefinite matrix (d, d), or one per value of the side information, as a
+    stack (m, d, d).
+    """
     array = np.array(matrices, dtype=np.float64, ndmin=3)
     if array.ndim != 3:
         shape = np.shape(matrices)
@@ -141,15 +154,16 @@ def check_probabilities(probabilities: ArrayLike | None, m: int) -> Array:
 class Quantities:
     """Quantities of an environment that the bounds depend on.
 
-    Where a bound depends on a conditioning function, the default is the oracle.  With m > 1 values of the side information,
-    the features are indicators of the values, for which Asm. 2 holds with ``C_ρ = 0``.  ``H_ρ`` then has
-    the m matrices ``τ_ρ(s)`` as its blocks, and ``K=1`` must be passed.  With m = 1 there is no H, and K is 0.
+    Where a bound depends on a conditioning function, the default is the oracle.  With m > 1 values
+    of the side information, the features are indicators of the values, for which Asm. 2 holds with
+    ``C_ρ = 0``.  ``H_ρ`` then has the m matrices ``τ_ρ(s)`` as its blocks, and ``K=1`` must be
+    passed.  With m = 1 there is no H, and K is 0.
 
     Parameters
     ----------
     W, C : arrays (m, d, d) or (d, d)
-        Second moments ``E w wᵀ`` of weight vectors and ``E x xᵀ`` of inputs, for each of m values of the side information.
-        A single matrix is repeated.
+        Second moments ``E w wᵀ`` of weight vectors and ``E x xᵀ`` of inputs, for each of m values
+        of the side information. A single matrix is repeated.
     n : float
         Rows per task.
     L : float, default=1
@@ -159,7 +173,8 @@ class Quantities:
     T : int, default=1
         Number of training tasks.
     R, K : float, default=1 and 0
-        Bounds on the norms of inputs and of side-information features, ``‖x‖ <= R`` and ``‖Φ(s)‖ <= K``.
+        Bounds on the norms of inputs and of side-information features, ``‖x‖ <= R`` and ``‖Φ(s)‖ <=
+        K``.
     initial : array (d, d), optional
         C₀, the initial value in Alg. meta_alg (with H₀ = 0); the identity by default.
     """
@@ -194,13 +209,17 @@ class Quantities:
         return float(2.0 * self.L / np.sqrt(self.n))
 
     def mean(self, values: ArrayLike) -> Array:
-        """Return the mean over the first axis, weighted by the probabilities of the values of the side information."""
+        """Return the mean over the first axis, weighted by the probabilities of the values of the
+        side information.
+        """
         assert self.probabilities is not None
         return np.tensordot(self.probabilities, np.asarray(values), 1)
 
     @property
     def gradient_norm(self) -> float:
-        """``(1 + K²)(LR)²(½ + 2/n)``, a bound on the gradients of the surrogate in (H, C) (Prop. 4)."""
+        """``(1 + K²)(LR)²(½ + 2/n)``, a bound on the gradients of the surrogate in (H, C) (Prop.
+        4).
+        """
         return (1.0 + self.K**2) * (self.L * self.R) ** 2 * (0.5 + 2.0 / self.n)
 
     @property
@@ -236,22 +255,26 @@ def estimate_quantities(
     contexts: ArrayLike | None = None,
     loss: str | Loss = "absolute",
 ) -> Quantities:
-    """Estimate the quantities of the bounds from tasks; bounds of estimated quantities are estimates, too.
+    """Estimate the quantities of the bounds from tasks; bounds of estimated quantities are
+    estimates, too.
 
-    W and C are means over tasks, and R is the largest norm of a row, which is at most the true bound.
+    W and C are means over tasks, and R is the largest norm of a row, which is at most the true
+    bound.
 
     Parameters
     ----------
     tasks : TaskSet
         Tasks without rows are left out.
     weights : array (T, d), optional
-        The true weight vectors of the tasks, for synthetic data.  By default they are estimated by least squares
-        with a small ridge penalty; the noise of the estimates usually makes W, and the bounds that depend on it, too large.
+        The true weight vectors of the tasks, for synthetic data.  By default they are estimated by
+        least squares with a small ridge penalty; the noise of the estimates usually makes W, and
+        the bounds that depend on it, too large.
     contexts : array (T,), optional
-        The value of the side information of each task.  Moments are then estimated separately for each value.
+        The value of the side information of each task.  Moments are then estimated separately for
+        each value.
     loss : str or Loss, default="absolute"
-        The loss whose Lipschitz constant is L.  For a loss without a Lipschitz constant, L is the root mean square
-        of the targets, as in `fit` of the paper's learners.
+        The loss whose Lipschitz constant is L.  For a loss without a Lipschitz constant, L is the
+        root mean square of the targets, as in `fit` of the paper's learners.
     """
     if not isinstance(tasks, TaskSet):
         raise TypeError(f"tasks: expected a TaskSet, got {type(tasks).__name__}")
@@ -273,7 +296,8 @@ def estimate_quantities(
     grams, W, C = np.array([X.T @ X / len(X) for X, _ in rows]), [], []
     for j in range(len(counts)):
         C.append(grams[groups == j].mean(axis=0))
-        # Lemma ortoghonal_w_task: components outside the range of the inputs do not change predictions.
+        # Lemma ortoghonal_w_task: components outside the range of the inputs do not change
+        # predictions.
         projected = w[groups == j] @ power(C[-1], 0.0)
         W.append(projected.T @ projected / counts[j])
     L = get_loss(loss).lipschitz
@@ -303,8 +327,9 @@ class Bound:
 def fixed_function(quantities: Quantities, tau: ArrayLike | None = None) -> Bound:
     """Return a bound on the excess risk of a given τ (Thm. bound_fixed_feature).
 
-    It is ``E_s ½ Tr(τ(s)†W(s)) + 2L²/n E_s Tr(τ(s)C(s))``.  ``tau`` has the values of the conditioning function, (d, d) or
-    (m, d, d), with ``Ran(W(s)) ⊆ Ran(τ(s))``; by default it is the oracle.
+    It is ``E_s ½ Tr(τ(s)†W(s)) + 2L²/n E_s Tr(τ(s)C(s))``.  ``tau`` has the values of the
+    conditioning function, (d, d) or (m, d, d), with ``Ran(W(s)) ⊆ Ran(τ(s))``; by default it is the
+    oracle.
     """
     W, C = quantities.W, quantities.C
     tau = quantities.tau if tau is None else check_stack("tau", tau, W.shape[-1])
@@ -327,7 +352,9 @@ def fixed_function(quantities: Quantities, tau: ArrayLike | None = None) -> Boun
 
 
 def conditional_optimum(quantities: Quantities) -> Bound:
-    """Return ``2L/√n · E_s ‖W(s)^½ C(s)^½‖_*``, the smallest bound of `fixed_function` (Prop. oracle_function)."""
+    """Return ``2L/√n · E_s ‖W(s)^½ C(s)^½‖_*``, the smallest bound of `fixed_function` (Prop.
+    oracle_function).
+    """
     pairs = list(zip(quantities.W, quantities.C, strict=True))
     for W, C in pairs:
         check_range(W, C, ("W", "C"), "Cor. conditional-covariance-ranges")
@@ -337,11 +364,13 @@ def conditional_optimum(quantities: Quantities) -> Bound:
 def learned_function(
     quantities: Quantities, tau: ArrayLike | None = None, *, distance: float | None = None
 ) -> Bound:
-    """Return a bound on the excess risk of the output of Alg. meta_alg after T tasks (Thm. bound_estimated_feature).
+    """Return a bound on the excess risk of the output of Alg. meta_alg after T tasks (Thm.
+    bound_estimated_feature).
 
-    ``E_s ½ Tr(τ†W) + 2L²/n E_s Tr(τC) + (½ + 2/n)(1 + K²)(LR)² ‖(H - H₀, C - C₀)‖_F / √T``, in expectation
-    over the training tasks, for the returned step size.  It holds for every function ``τ = τ_{H,C}``.  By default, τ is
-    the oracle, which gives the paper's rates.  Another ``tau`` needs its ``distance`` ``‖(H - H₀, C - C₀)‖_F``.
+    ``E_s ½ Tr(τ†W) + 2L²/n E_s Tr(τC) + (½ + 2/n)(1 + K²)(LR)² ‖(H - H₀, C - C₀)‖_F / √T``, in
+    expectation over the training tasks, for the returned step size.  It holds for every function
+    ``τ = τ_{H,C}``.  By default, τ is the oracle, which gives the paper's rates.  Another ``tau``
+    needs its ``distance`` ``‖(H - H₀, C - C₀)‖_F``.
     """
     if tau is not None and distance is None:
         raise ValueError(
@@ -366,8 +395,8 @@ def surrogate(
 
     ``min_w 1/n Σ ℓ(<x_i, w>, y_i) + ½ wᵀθ†w + 2L²/n² Tr(θ XᵀX)``, with the exact minimiser w.
 
-    The gradient G in θ is also that in C.  With features φ of the task, the gradient in H is ``(I ⊗ φ) G (I ⊗ φᵀ)``, which is
-    ``np.kron(gradient, np.outer(φ, φ))``.
+    The gradient G in θ is also that in C.  With features φ of the task, the gradient in H is ``(I ⊗
+    φ) G (I ⊗ φᵀ)``, which is ``np.kron(gradient, np.outer(φ, φ))``.
 
     Parameters
     ----------
@@ -378,8 +407,8 @@ def surrogate(
     loss : str or Loss, default="absolute"
         The loss ℓ.
     lipschitz : float, optional
-        L; by default the Lipschitz constant of the loss.  It is required for a loss without one, such as
-        the squared loss.
+        L; by default the Lipschitz constant of the loss.  It is required for a loss without one,
+        such as the squared loss.
     """
     loss = get_loss(loss)
     L = check_positive("lipschitz", loss.lipschitz if lipschitz is None else lipschitz)

@@ -1,6 +1,7 @@
 """Within-task algorithms A(θ, Z), Eqs. 2 to 4 of the paper.
 
-For the rows Z = (x_i, y_i), i = 1 .. n, of a task and a positive semidefinite θ (d, d), Eqs. 2 and 3 are
+For the rows Z = (x_i, y_i), i = 1 .. n, of a task and a positive semidefinite θ (d, d), Eqs. 2 and
+3 are
 
     A(θ, Z) = argmin over w in Ran(θ) of  R_{Z,θ}(w) = 1/n Σ ℓ(<x_i, w>, y_i) + ½ <w, θ†w> .
 
@@ -8,11 +9,14 @@ There is no regularisation parameter λ, because θ contains it (Remark 1).  The
 ``D(α) = −1/n Σ ℓ*(α_i, y_i) − αᵀKα / (2n²)`` with ``K = XθXᵀ``.  At its solution ``w = −θXᵀα / n``,
 and α_i is a subgradient of ℓ(·, y_i) at the prediction of row i.
 
-- ``inner="exact"`` is Eq. 2.  It solves both problems, and stops when ``R_{Z,θ}(w) − D(α) <= tol · R_{Z,θ}(0)``.
-- ``inner="online"`` is Eq. 4: one pass over the rows in their order, from ``w_1 = 0``, with s_i a subgradient at the
-  prediction of w_i, and ``w_{i+1} = (1 − 1/i) w_i − θ x_i s_i / i``.  It returns the mean of w_2 .. w_{n+1}, and α = s.
+- ``inner="exact"`` is Eq. 2.  It solves both problems, and stops when ``R_{Z,θ}(w) − D(α) <= tol ·
+  R_{Z,θ}(0)``.
+- ``inner="online"`` is Eq. 4: one pass over the rows in their order, from ``w_1 = 0``, with s_i a
+  subgradient at the prediction of w_i, and ``w_{i+1} = (1 − 1/i) w_i − θ x_i s_i / i``.  It returns
+  the mean of w_2 .. w_{n+1}, and α = s.
 
-With a prior mean b, the predictions are ``o_i + <x_i, w>`` with ``o_i = <x_i, b>``, and b + w are the weights.
+With a prior mean b, the predictions are ``o_i + <x_i, w>`` with ``o_i = <x_i, b>``, and b + w are
+the weights.
 """
 
 from __future__ import annotations
@@ -31,7 +35,8 @@ from ..losses import Absolute, Loss
 from ..tasks.rows import Array, Rows, frozen
 from .kernels import Tasks, WithinSolution, exact, online
 
-#: A gap below this fraction of the loss of predicting zero is always accepted, because it is a rounding error.
+#: A gap below this fraction of the loss of predicting zero is always accepted, because it is a
+#: rounding error.
 ROUNDING = 1e-15
 
 
@@ -60,14 +65,15 @@ class WithinTask(Record):
         offset: Array | None = None,
         labels: Sequence[Any] | NDArray[Any] | None = None,
     ) -> WithinSolution:
-        """Solve T tasks of any sizes, possibly without rows; the solution of a task does not depend on the other tasks.
+        """Solve T tasks of any sizes, possibly without rows; the solution of a task does not depend
+        on the other tasks.
 
-        ``thetas`` is (T, d, d), or (1, d, d) for all tasks, of any rank.  ``offset`` (N,) has the predictions o of the
-        prior mean, and ``labels`` are the names of the tasks in messages.
+        ``thetas`` is (T, d, d), or (1, d, d) for all tasks, of any rank.  ``offset`` (N,) has the
+        predictions o of the prior mean, and ``labels`` are the names of the tasks in messages.
 
-        The exact algorithm also stops after max_iter iterations, or if only rounding errors are left.  A
-        `ConvergenceWarning` names the tasks whose gap exceeds both the tolerance and rounding errors.  Weights or gaps
-        beyond the largest float raise `WithinTaskOverflowError`.
+        The exact algorithm also stops after max_iter iterations, or if only rounding errors are
+        left.  A `ConvergenceWarning` names the tasks whose gap exceeds both the tolerance and
+        rounding errors.  Weights or gaps beyond the largest float raise `WithinTaskOverflowError`.
         """
         X, y, starts = rows
         (n, d), n_tasks = X.shape, len(starts) - 1
@@ -94,15 +100,19 @@ class WithinTask(Record):
         return found
 
     def _check(self, rows: Rows, found: WithinSolution, labels: NDArray[Any]) -> None:
-        """Raise an error for tasks with infinite numbers, and warn about tasks without a small gap."""
+        """Raise an error for tasks with infinite numbers, and warn about tasks without a small
+        gap.
+        """
         finite = np.isfinite(found.coef).all(axis=1) & np.isfinite(found.gap)
         if not finite.all():
             first = int(np.argmin(finite))
             task = rows.tasks(first, first + 1)
             largest = [f"{np.abs(values).max(initial=0.0):.3g}" for values in task[:2]]
             raise WithinTaskOverflowError(
-                f"Task {name_some(labels[first : first + 1])}: the {self.inner} within-task algorithm overflowed: X has values "
-                f"up to {largest[0]}, y up to {largest[1]}. Rescale them, or use a smaller representation."
+                f"Task {name_some(labels[first : first + 1])}: the {self.inner} within-task "
+                "algorithm overflowed: X has values "
+                f"up to {largest[0]}, y up to {largest[1]}. Rescale them, or use a smaller "
+                "representation."
             )
         for t in map(int, np.flatnonzero(~found.converged)):
             y = rows.tasks(t, t + 1).y
@@ -112,9 +122,11 @@ class WithinTask(Record):
             return
         failed = labels[~found.converged]
         reason = {
-            "exact": "stopped with a duality gap above tol times the objective at zero. Raise tol or max_iter, or "
+            "exact": "stopped with a duality gap above tol times the objective at zero. "
+            "Raise tol or max_iter, or "
             "bring theta and the features to a common scale.",
-            "online": "overflowed in its objective: theta is too large for one pass with this loss. Scale it down.",
+            "online": "overflowed in its objective: theta is too large for one pass with this "
+            "loss. Scale it down.",
         }
         tasks = f"In {len(failed)} of {len(labels)} tasks ({name_some(failed, 5)}) the"
         warn(

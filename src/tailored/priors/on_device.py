@@ -21,7 +21,9 @@ BLOCK_TASKS = 1 << 20
 
 
 def weights_on_device(prior: Prior, tasks: TensorTasks) -> Tensor:
-    """Return the weights (T, d) of tasks with a `MixturePrior`, in the user's units; an intercept is last."""
+    """Return the weights (T, d) of tasks with a `MixturePrior`, in the user's units; an intercept
+    is last.
+    """
     if not isinstance(prior, MixturePrior):
         raise ValueError(
             f"device: {type(prior).__name__} is only supported on the CPU; use device=None"

@@ -142,7 +142,8 @@ def _problems(model: FittedModel) -> Iterator[str]:
         return
     if training.is_singular:
         yield (
-            "Singular fit: a combination of the random effects has an estimated variance of 0, such "
+            "Singular fit: a combination of the random effects has an estimated variance of 0, "
+            "such "
             "as with a standard deviation of 0 or a correlation of 1 or -1."
         )
     # With one row per task, noise and random intercept are confounded.  If the user set the

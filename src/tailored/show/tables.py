@@ -38,7 +38,9 @@ def model_tables(model: FittedModel) -> dict[str, Table]:
 
 
 def _order(model: FittedModel) -> list[int]:
-    """Return rows by decreasing size of the coefficients of scaled columns, which are comparable."""
+    """Return rows by decreasing size of the coefficients of scaled columns, which are
+    comparable.
+    """
     sizes = model.mixture.moments()[0] ** 2 + np.diagonal(model.covariance)
     return [int(i) for i in np.argsort(-sizes[model.shown], kind="stable")]
 
@@ -275,7 +277,8 @@ def errors_table(model: FittedModel) -> Table:
     )
     if model.is_selected:
         caption += (
-            " The model was selected on the same tasks, so its error is slightly optimistic, by the "
+            " The model was selected on the same tasks, so its error is slightly optimistic, by "
+            "the "
             "log predictive density, so a baseline may have a lower error."
         )
     if model.effects:

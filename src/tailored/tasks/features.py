@@ -17,7 +17,9 @@ from .task_set import TaskSet
 
 
 class FeatureMap(Stored, ABC):
-    """Base class of the feature maps; ``fit`` reads training tasks, and ``transform`` returns features (T, k)."""
+    """Base class of the feature maps; ``fit`` reads training tasks, and ``transform`` returns
+    features (T, k).
+    """
 
     #: Whether the map needs the task's rows.
     needs_rows: ClassVar[bool] = True
@@ -35,7 +37,8 @@ class FeatureMap(Stored, ABC):
     def __repr__(self) -> str:
         """Return the class name and the constructor arguments."""
         names = [name for name in inspect.signature(type(self)).parameters if hasattr(self, name)]
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+        arguments = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        return f"{type(self).__name__}({arguments})"
 
     def _not_fitted(self) -> ValueError:
         return ValueError(
@@ -44,18 +47,21 @@ class FeatureMap(Stored, ABC):
 
 
 class SideVector(FeatureMap):
-    """The side information itself: numbers, missing-value indicators, and indicators of categories, in this order.
+    """The side information itself: numbers, missing-value indicators, and indicators of categories,
+    in this order.
 
-    Observed values of a numeric table are not changed.  If a table also has categorical columns, these are one-hot encoded (an unknown
-    category gives zeros) and the numeric columns are standardised, so that all have comparable scales.
+    Observed values of a numeric table are not changed.  If a table also has categorical columns,
+    these are one-hot encoded (an unknown category gives zeros) and the numeric columns are
+    standardised, so that all have comparable scales.
 
-    A missing number is replaced by the mean of the column in training.  A column with missing numbers in training also
-    gets a missing-value indicator.  A missing category is encoded as a separate category if categories were missing in
-    training, and as zeros otherwise.
+    A missing number is replaced by the mean of the column in training.  A column with missing
+    numbers in training also gets a missing-value indicator.  A missing category is encoded as a
+    separate category if categories were missing in training, and as zeros otherwise.
     """
 
     needs_rows, needs_side_info = False, True
-    #: The categories of each column, with None for missing values; None instead of the list for a numeric column.
+    #: The categories of each column, with None for missing values; None instead of the list for a
+    #: numeric column.
     categories: list[list[Any] | None] | None = None
     #: Means, shifts and scales of the numeric columns, (3, m).
     numbers: Array | None = None
@@ -108,7 +114,9 @@ class SideVector(FeatureMap):
         ]
 
     def contrasts(self) -> list[tuple[int, str, dict[int, float]]]:
-        """Return (column, category, feature changes) for a unit of each number, each missing-value indicator, and each category against the first."""
+        """Return (column, category, feature changes) for a unit of each number, each missing-value
+        indicator, and each category against the first.
+        """
         assert self.numbers is not None
         scales = self.numbers[2].tolist()
         found = [(j, "", {f: 1.0 / scales[f]}) for f, j in enumerate(self._numeric)]
@@ -127,7 +135,8 @@ class SideVector(FeatureMap):
         table = side_table(tasks)
         if table.shape[1] != len(self.categories):
             raise ValueError(
-                f"side_info: expected {len(self.categories)} columns as in fit, got {table.shape[1]}"
+                f"side_info: expected {len(self.categories)} columns as in fit, got "
+                f"{table.shape[1]}"
             )
         means, shifts, scales = self.numbers
         values = _as_numbers(table[:, self._numeric])
@@ -160,7 +169,8 @@ def _as_numbers(columns: NDArray[Any]) -> Array:
         return columns.astype(float)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            "side_info: a column was numeric in fit and contains text now; give the same columns as in fit"
+            "side_info: a column was numeric in fit and contains text now; give the same columns "
+            "as in fit"
         ) from error
 
 
@@ -181,7 +191,8 @@ def _one_hot(column: NDArray[Any], categories: list[Any], name: str) -> Array:
         )
         warn(
             f"side_info: column {name}: {name_some(unknown, 3)} did not appear in training, "
-            f"which had {name_some([v for v in positions if v is not None], 3)}. Such values are treated as {treatment}.",
+            f"which had {name_some([v for v in positions if v is not None], 3)}. Such values are "
+            f"treated as {treatment}.",
             UnknownCategoryWarning,
         )
     return out
@@ -192,6 +203,7 @@ def side_table(tasks: TaskSet) -> NDArray[Any]:
     if tasks.side_info is None:
         raise ValueError(
             "side_info: this feature map needs side information, but none was given; "
-            "pass side_info=, or select a feature map of the task's own rows such as feature_map='mean'"
+            "pass side_info=, or select a feature map of the task's own rows such as "
+            "feature_map='mean'"
         )
     return tasks.side_info

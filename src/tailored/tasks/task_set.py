@@ -234,12 +234,14 @@ class TaskSet(Stored):
         sample_weight, frequency_weight, exposure : str, optional
             Columns with these values of each row; see `TaskSet`.
         time : str, optional
-            The feature (numbers or dates) that is the time of a row.  `EmpiricalBayesLearner` then also tries noise that is
-            correlated in time, with covariance ``σ² (I + ρ exp(−|t − t'| / ℓ))``.  It is accepted if the density of held-out
-            tasks rises by two standard errors and the error given support rows is not higher.  ρ and ℓ are estimated together
-            with the random effects, which are uncorrelated unless ``covariance`` or a formula gives their structure.  Rows are
-            then predicted given the residuals of the task's other rows.  Only for numeric targets, at most 12 columns and at
-            most 5,000 tasks, and not with ``frequency_weight``.
+            The feature (numbers or dates) that is the time of a row.  `EmpiricalBayesLearner` then
+            also tries noise that is correlated in time, with covariance ``σ² (I + ρ exp(−|t − t'| /
+            ℓ))``.  It is accepted if the density of held-out tasks rises by two standard errors and
+            the error given support rows is not higher.  ρ and ℓ are estimated together with the
+            random effects, which are uncorrelated unless ``covariance`` or a formula gives their
+            structure.  Rows are then predicted given the residuals of the task's other rows.  Only
+            for numeric targets, at most 12 columns and at most 5,000 tasks, and not with
+            ``frequency_weight``.
         """
         task = task if isinstance(task, str) else as_columns(task)
         columns = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))

@@ -1,4 +1,6 @@
-"""Compile the kernels of ``kernels.cu`` for a number of columns and a floating-point type, and launch them."""
+"""Compile the kernels of ``kernels.cu`` for a number of columns and a floating-point type, and
+launch them.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,17 @@ from typing import Any
 import numpy as np
 
 KERNELS = ("evidence", "moments", "products_of_rows")
-#: Threads per block of the posterior kernels, and of the kernel that computes products, as in ``kernels.cu``.
+#: Threads per block of the posterior kernels, and of the kernel that computes products, as in
+#: ``kernels.cu``.
 THREADS, ROW_THREADS = 128, 256
-#: Number of blocks per multiprocessor of these kernels.  Together with the device, it determines the order of summation.
+#: Number of blocks per multiprocessor of these kernels.  Together with the device, it determines
+#: the order of summation.
 BLOCKS, ROW_BLOCKS = 4, 8
-#: Number of rows that a warp loads at once, and side length of its tiles of products, as in ``kernels.cu``.
+#: Number of rows that a warp loads at once, and side length of its tiles of products, as in
+#: ``kernels.cu``.
 AHEAD, SIDE = 8, 3
-#: Candidate block sizes of the Cholesky factorisation.  The first one with the least padding is used.
+#: Candidate block sizes of the Cholesky factorisation.  The first one with the least padding is
+#: used.
 BLOCK_SIZES = (5, 6, 4, 7)
 
 
@@ -81,7 +87,9 @@ class Kernels:
     functions: dict[str, Any]
 
     def launch(self, name: str, *arguments: Any) -> None:
-        """Run a kernel on torch's current stream; tensors are passed as pointers, None as the null pointer."""
+        """Run a kernel on torch's current stream; tensors are passed as pointers, None as the null
+        pointer.
+        """
         import torch
 
         rows = name == "products_of_rows"
@@ -119,7 +127,9 @@ def _kernel_argument(value: Any) -> Any:
 
 @cache
 def kernels(d: int, stored: str, fit_intercept: bool, device: int) -> Kernels:
-    """Compile the kernels for ``d`` columns, the last constant if ``fit_intercept``; this takes seconds, and is cached."""
+    """Compile the kernels for ``d`` columns, the last constant if ``fit_intercept``; this takes
+    seconds, and is cached.
+    """
     import cupy
 
     with cupy.cuda.Device(device) as current:

@@ -1,4 +1,6 @@
-"""Sufficient statistics of tasks on a GPU, their sums for EM, and the posterior of each task under a mixture."""
+"""Sufficient statistics of tasks on a GPU, their sums for EM, and the posterior of each task under
+a mixture.
+"""
 
 from __future__ import annotations
 
@@ -55,10 +57,11 @@ class DeviceSource:
 
 
 class Component(NamedTuple):
-    """A component of a mixture in the form that the kernels use: ``w = b + L u`` with u ~ N(0, Q⁻¹) in p dimensions.
+    """A component of a mixture in the form that the kernels use: ``w = b + L u`` with u ~ N(0, Q⁻¹)
+    in p dimensions.
 
-    If the covariance W of w has full rank, L is the identity.  Otherwise p is the rank of W, and ``reduction`` maps the
-    packed products to these coordinates.
+    If the covariance W of w has full rank, L is the identity.  Otherwise p is the rank of W, and
+    ``reduction`` maps the packed products to these coordinates.
     """
 
     ridge: Array | Tensor  # σ²Q, packed
@@ -73,7 +76,8 @@ class Component(NamedTuple):
 class CudaMoments:
     """Sufficient statistics of T tasks as tensors in the memory of a device."""
 
-    #: (E, T) products of the D columns and the target: the lower triangle row by row, E = (D + 1)(D + 2) / 2.
+    #: (E, T) products of the D columns and the target: the lower triangle row by row, E = (D + 1)(D
+    #: + 2) / 2.
     products: Tensor
     sizes: Tensor  # (T,) number of rows
     n_features: int  # D
@@ -93,7 +97,8 @@ class CudaMoments:
         # Checking the products is cheaper than checking every row.
         if not bool(products.sum(dtype=sizes.dtype).isfinite()):
             raise ValueError(
-                "X, y: the tensors contain NaN, infinity, or values whose squares overflow; remove those rows"
+                "X, y: the tensors contain NaN, infinity, or values whose squares overflow; remove "
+                "those rows"
             )
         return cls(products, sizes, D, None if side is None else sizes.new_tensor(side))
 
@@ -133,7 +138,9 @@ class CudaMoments:
         )
 
     def posterior(self, model: Mixture) -> tuple[Tensor, Tensor]:
-        """Return the responsibilities (T, K), and the posterior means of the weights given the component, (T, K, D)."""
+        """Return the responsibilities (T, K), and the posterior means of the weights given the
+        component, (T, K, D).
+        """
         means = self.sizes.new_empty((model.n_components, self.n_features, len(self)))
         joint = self.without_side(model).log_joint(model, self._components(model), means)
         shares = (joint - joint.logsumexp(0)).exp()
@@ -148,7 +155,8 @@ class CudaMoments:
     ) -> Tensor:
         """Return log π_k p(y | k), (K, T), up to a constant that is the same for all components.
 
-        E(w − b_k − Γv) is written to ``deviations`` (K, D, T), if given.  XΓv must be subtracted from the targets before.
+        E(w − b_k − Γv) is written to ``deviations`` (K, D, T), if given.  XΓv must be subtracted
+        from the targets before.
         """
         joint = self._empty(model.n_components)
         for k, component in enumerate(components):
@@ -161,7 +169,9 @@ class CudaMoments:
         return joint + self._log_proportions(model)
 
     def without_side(self, model: Mixture) -> CudaMoments:
-        """Return the statistics after subtracting XΓv, the effect of the side information, from the targets."""
+        """Return the statistics after subtracting XΓv, the effect of the side information, from the
+        targets.
+        """
         if model.side is None:
             return self
         assert self.side is not None
@@ -195,7 +205,8 @@ class CudaMoments:
     def _component_sums(
         self, component: Component, noise: float, shares: Tensor | None, log_joint: Tensor | None
     ) -> Array:
-        """Return the packed sums of one component, weighted by the responsibilities ``shares`` (None: all are one).
+        """Return the packed sums of one component, weighted by the responsibilities ``shares``
+        (None: all are one).
 
         Tasks with negligible responsibilities are left out.
         """
@@ -270,7 +281,8 @@ def _component(model: Mixture, k: int) -> Component:
         ridge = components.precisions[k]
         constant = 0.5 * float(d * np.log(noise) - components.log_determinants[k])
         return Component(ridge, b, constant, ridge[unpacked(d)] / noise)
-    # If the covariance is zero, one coordinate with a zero column is kept, because the kernels need at least one.
+    # If the covariance is zero, one coordinate with a zero column is kept, because the kernels need
+    # at least one.
     p = max(int(components.ranks[k]), 1)
     root = components.roots[k, :p].T
     # The columns of [X, y] A are XL and y − Xb.

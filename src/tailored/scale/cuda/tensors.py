@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def check_device(device: object) -> Device:
-    """Return the torch device with this name; raise an error unless it is a CUDA device of this machine."""
+    """Return the torch device with this name; raise an error unless it is a CUDA device of this
+    machine.
+    """
     if not isinstance(device, str) or not device.startswith("cuda"):
         raise ValueError(
             f"device must be None, 'cuda' or a device such as 'cuda:0'; got {device!r}."
@@ -27,12 +29,14 @@ def check_device(device: object) -> Device:
         import torch
     except ImportError as error:
         raise ImportError(
-            f"device={device!r}: a GPU needs torch and CuPy; run python -m pip install '.[gpu]' in a checkout, or use device=None"
+            f"device={device!r}: a GPU needs torch and CuPy; run python -m pip install '.[gpu]' in "
+            "a checkout, or use device=None"
         ) from error
     n_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device not in ("cuda", *(f"cuda:{i}" for i in range(n_devices))) or not n_devices:
         raise ValueError(
-            f"device: {device!r} does not exist: this machine has {n_devices} CUDA devices; use one of them, or None for the CPU"
+            f"device: {device!r} does not exist: this machine has {n_devices} CUDA devices; use "
+            "one of them, or None for the CPU"
         )
     return torch.device(
         "cuda", torch.cuda.current_device() if device == "cuda" else int(device[5:])
@@ -41,7 +45,9 @@ def check_device(device: object) -> Device:
 
 @dataclass(frozen=True)
 class TensorTasks:
-    """Rows of T tasks as tensors, sorted by task: task t has the rows ``offsets[t]:offsets[t + 1]``."""
+    """Rows of T tasks as tensors, sorted by task: task t has the rows ``offsets[t]:offsets[t +
+    1]``.
+    """
 
     X: Tensor  # (N, d)
     y: Tensor  # (N,)
@@ -70,13 +76,15 @@ class TensorTasks:
         for name, value in (("X", X), ("y", y), ("groups", groups)):
             if value.device != device:
                 raise ValueError(
-                    f"{name}: the tensor is on {value.device}, but the learner computes on {device}; move it there"
+                    f"{name}: the tensor is on {value.device}, but the learner computes on "
+                    f"{device}; move it there"
                 )
         if X.dtype not in (torch.float32, torch.float64):
             raise TypeError(f"X: expected float32 or float64, got {X.dtype}; use X.double()")
         if X.ndim != 2 or y.shape != X.shape[:1] or groups.shape != X.shape[:1]:
             raise ValueError(
-                f"X, y, groups: expected shapes (n, d), (n,), (n,), got {tuple(X.shape)}, {tuple(y.shape)}, "
+                f"X, y, groups: expected shapes (n, d), (n,), (n,), got {tuple(X.shape)}, "
+                f"{tuple(y.shape)}, "
                 f"{tuple(groups.shape)}"
             )
         if not bool((groups[1:] >= groups[:-1]).all()):
