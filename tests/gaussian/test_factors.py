@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from reference import mixture_posterior
 from tailored.gaussian import factor_em
 from tailored.gaussian.factor_em import (
     NOISE_TASKS,
@@ -22,7 +23,6 @@ from tailored.gaussian.factor_em import (
 )
 from tailored.gaussian.factors import FactorRows, posterior, recalibrate, row_variances
 from tailored.gaussian.mixture import Want
-from tests.reference import mixture_posterior
 
 D, RANK = 7, 2
 

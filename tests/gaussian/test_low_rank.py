@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
+from reference import mixture_posterior
 from tailored.gaussian import low_rank
 from tailored.gaussian.em import restrict_rank
 from tailored.gaussian.low_rank import LowRankFitter, LowRankModel, RotatedTasks
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.rows import TaskRows
-from tests.reference import mixture_posterior
 
 
 def unequal_tasks(n_tasks=14, n_features=5, seed=0, most_rows=9):

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from reference import mixture_posterior
 from tailored.gaussian import moments as moments_module
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import CHUNK, COMPILED_COLUMNS, Moments, Want, influence
 from tailored.gaussian.rows import TaskRows
 from tailored.tasks.rows import Scaling
 from tailored.tasks.task_set import TaskSet
-from tests.reference import mixture_posterior
 
 ALL = Want(means=True, covariances=True, sums=True)
 NAMES = ("log_evidence", "counts", "first", "second", "residual")

@@ -12,12 +12,12 @@ import scipy.optimize
 import scipy.special
 import scipy.stats
 
+from reference import response_log_likelihood, response_posterior
 from tailored.gaussian.em import LARGEST_LOSS, em, fit_mixed_model, most_likely_mean, precisions
 from tailored.gaussian.mixture import Mixture, Shrinkage
 from tailored.gaussian.moments import Want
 from tailored.gaussian.responses import RESPONSES, Gaussian
 from tailored.gaussian.sites import ResponseRows
-from tests.reference import response_log_likelihood, response_posterior
 
 ALL = Want(means=True, covariances=True, sums=True)
 DISPERSION = 0.4

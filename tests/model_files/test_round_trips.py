@@ -221,7 +221,7 @@ def test_what_cannot_be_read_back_is_not_written(saved, tmp_path):
 
 @pytest.fixture(scope="module")
 def models(saved):
-    return [load(saved(name)) for name in ("independent", "conditional", "angle", "task-fitted")]
+    return [load(saved(name)) for name in ("independent", "conditional", "angle")]
 
 
 def test_a_full_disk_leaves_the_old_file_and_nothing_else(models, tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ import pytest
 from scipy.stats import binom
 
 import reference as ref
+from environments import random_environment
 from studies.theory.bounds import (
     convergence_rate,
     independent_learning,
@@ -44,7 +45,6 @@ from tailored.paper.theory import (
 )
 from tailored.paper.within_task import WithinTask
 from tailored.tasks.rows import Rows
-from tests.environments import random_environment
 from within_samples import solve, solve_many
 
 N_ENVIRONMENTS = 12

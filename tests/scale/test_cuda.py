@@ -20,7 +20,7 @@ from tailored.scale.cuda.moments import CudaMoments, _component, _congruence
 from tailored.scale.cuda.tensors import TensorTasks, check_device
 from tailored.scale.reservoir import Reservoir
 from tailored.tasks.rows import Scaling
-from tests.scale.test_sources import low_rank_frame
+from test_sources import low_rank_frame
 
 
 def present() -> bool:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import special
 
+from environments import random_environment
 from studies.theory.environment import Environment
 from studies.theory.risks import excess_risk, sphere_coordinate, task_excess, task_risk
-from tests.environments import random_environment
 
 
 @pytest.mark.parametrize("seed", range(3))
