@@ -8,8 +8,8 @@ by two paired standard errors; a *richer* structure has to raise the density by 
 (2) dispersion of counts, richer;
 (3) correlated noise in time, richer, without a higher error given rows;
 (4) side information that has effects on the coefficients, a proposal;
-(5) covariance with the highest density whose errors with and without rows have no higher product
-than those of the simplest;
+(5) covariance with the highest density whose total error (with plus without rows) does not exceed
+that of the simplest;
 (6) low rank, a proposal;
 (7) mixture of components if coefficients are not Gaussian by two standard errors, richer, without
 higher errors than (5);
@@ -50,17 +50,13 @@ class Score:
         return known_mean(self.errors)
 
     @property
-    def joint_error(self) -> float:
-        """Geometric mean of the mean errors with and without support rows.
+    def total_error(self) -> float:
+        """Sum of the mean errors with and without support rows.
 
         Without support rows, good models differ only by the errors of their estimated means.  That
-        difference alone is too noisy, and in a sum it would decide wherever tasks differ much more
-        than their rows.
+        difference alone is too noisy.
         """
-        with_rows, without = self.error, known_mean(self.prior_errors)
-        if np.isnan(self.errors).all():
-            return without
-        return float(np.sqrt(with_rows) * np.sqrt(without))
+        return self.error + known_mean(self.prior_errors)
 
     @property
     def mean_density(self) -> float:
@@ -91,10 +87,10 @@ def is_as_good(proposed: Score, without: Score) -> bool:
 
 
 def passes_guard(richer: Score, single: Score) -> bool:
-    """Return whether neither the error given support rows nor the joint error is higher than that
+    """Return whether neither the error given support rows nor the total error is higher than that
     of ``single``.
     """
-    return richer.error <= single.error and richer.joint_error <= single.joint_error
+    return richer.error <= single.error and richer.total_error <= single.total_error
 
 
 def known_mean(errors: Array) -> float:

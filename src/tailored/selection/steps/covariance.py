@@ -11,7 +11,7 @@ from ..structures import PSEUDO_TASKS, Independent, MixedModel
 
 
 def select_covariance(state: State, table: Table) -> State:
-    """Select the covariance with the highest density; its joint error must not exceed that of the
+    """Select the covariance with the highest density; its total error must not exceed that of the
     simplest.
     """
     if state.best is not None:
@@ -31,7 +31,7 @@ def select_covariance(state: State, table: Table) -> State:
     # effects, so a model with a high density can have huge errors.
     tried = [table.compete(each, state.folds) for each in structures]
     simplest, *others = [each for each in tried if not each.structure.is_pooled]
-    usable = [each for each in others if each.joint_error <= simplest.joint_error]
+    usable = [each for each in others if each.total_error <= simplest.total_error]
     best = max([simplest, *usable], key=lambda each: each.mean_density)
     return replace(state, best=best, single=best)
 
