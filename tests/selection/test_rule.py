@@ -244,6 +244,19 @@ def test_the_density_decides_between_covariances(lead):
         assert (found == (lead, 0.0)) == (excess == 0.0 or lead == "intercept")
 
 
+@pytest.mark.parametrize("intercept", [30.0, 1000.0])
+def test_intercepts_that_differ_much_do_not_hide_slopes(intercept):
+    """The errors without rows are those of the intercepts, in every model."""
+    rng = np.random.default_rng(0)
+    x, groups = rng.normal(size=400), np.repeat(np.arange(40), 10)
+    y = (intercept * rng.normal(size=40))[groups] + (2.0 + 0.5 * rng.normal(size=40))[groups] * x
+    y += 0.01 * rng.normal(size=400)
+    learner = EmpiricalBayesLearner().fit(x[:, None], y, groups=groups)
+    assert learner.structure_.get("structure", "full") != "intercept"
+    residuals = y - learner.predict(x[:, None], groups=groups)
+    assert 0.005 < residuals.std() < 0.011
+
+
 @pytest.mark.parametrize("n_tasks", [3, 12, 60])
 @pytest.mark.parametrize("intercept", [0.0, 0.4, 1.5])
 def test_without_columns_the_intercept_is_random(n_tasks, intercept):

@@ -354,7 +354,7 @@ class Placed:
 
         Its precision is I + Σ τ aaᵀ, where a are the ``rows`` and τ is the mean of h″ under the
         Gaussian.  Newton steps for its mean are halved in tasks where they lower the bound of the
-        log evidence.
+        log evidence.  The result for a task does not depend on the other tasks.
         """
         tasks, (T, p), task = self.tasks, (len(self.tasks), rows.shape[1]), self.task
         n_nodes, tol, max_steps = PLACING
@@ -367,12 +367,15 @@ class Placed:
         centre = tasks.response.centre(tasks.y, f)
         _, slope, curvature = tasks.response.derivatives(tasks.y, centre, self.noise)
         kept = new = np.stack([curvature, slope + curvature * (centre - f)])
+        moving = np.ones(T, dtype=bool)  # tasks whose steps go on
+        means, roots = np.zeros((T, p)), np.zeros((T, p, p))
         for _ in range(max_steps):
             tau = np.minimum(new[0], most)
             precision = np.eye(p) + (sums @ (tau[:, None] * squares)).reshape(T, p, p)
             root = np.linalg.inv(np.linalg.cholesky(precision)).transpose(0, 2, 1)
             covariance = root @ root.transpose(0, 2, 1)
             mean = (covariance @ (sums @ (new[1][:, None] * rows))[:, :, None])[:, :, 0]
+            means[moving], roots[moving] = mean[moving], root[moving]
             shift = np.einsum("np,np->n", rows, mean[task])
             variance = (np.einsum("np,npq->nq", rows, covariance[task]) * rows).sum(axis=1)
             at = (f + shift)[:, None] + np.sqrt(variance)[:, None] * nodes
@@ -383,12 +386,13 @@ class Placed:
             gradient = sums @ (slope[:, None] * rows) - mean
             decrement = (np.einsum("tp,tpq->tq", gradient, covariance) * gradient).sum(axis=1)
             is_better = bound >= best - tol**2
-            if (is_better & (decrement <= tol**2)).all():
+            moving &= ~(is_better & (decrement <= tol**2))
+            if not moving.any():
                 break
             best, accepted = np.where(is_better, bound, best), is_better[task]
             step = np.stack([curvature, slope + curvature * shift])
             kept, new = np.where(accepted, new, kept), np.where(accepted, step, 0.5 * (kept + new))
-        return mean, root
+        return means, roots
 
     def moments(self) -> tuple[Array, ...]:
         """Return the first three fields of `Directions`."""

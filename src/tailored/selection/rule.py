@@ -9,7 +9,7 @@ by two paired standard errors; a *richer* structure has to raise the density by 
 (3) correlated noise in time, richer, without a higher error given rows;
 (4) side information that has effects on the coefficients, a proposal;
 (5) covariance with the highest density whose total error (with plus without rows) does not exceed
-that of the simplest;
+that of the simplest, unless only that without rows is higher, by less than a standard error;
 (6) low rank, a proposal;
 (7) mixture of components if coefficients are not Gaussian by two standard errors, richer, without
 higher errors than (5);
@@ -91,6 +91,22 @@ def passes_guard(richer: Score, single: Score) -> bool:
     of ``single``.
     """
     return richer.error <= single.error and richer.total_error <= single.total_error
+
+
+def is_usable(richer: Score, simplest: Score) -> bool:
+    """Return whether the errors of a covariance do not exclude it.
+
+    Its total error must not be higher than that of the simplest covariance, unless its error given
+    support rows is lower by two paired standard errors: where tasks differ much more than their
+    rows, the sum is decided by chance.  Without support rows, the error may then be higher by one
+    standard error.
+    """
+    if richer.total_error <= simplest.total_error:
+        return True
+    with np.errstate(invalid="ignore"):  # a task may have an infinite error under both
+        falls = simplest.errors - richer.errors
+        rises = richer.prior_errors - simplest.prior_errors
+    return significant(falls) and not significant(rises, n_errors=1.0)
 
 
 def known_mean(errors: Array) -> float:

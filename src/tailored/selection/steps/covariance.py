@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..loop import State, Table
+from ..rule import is_usable
 from ..structures import PSEUDO_TASKS, Independent, MixedModel
 
 
@@ -31,7 +32,7 @@ def select_covariance(state: State, table: Table) -> State:
     # effects, so a model with a high density can have huge errors.
     tried = [table.compete(each, state.folds) for each in structures]
     simplest, *others = [each for each in tried if not each.structure.is_pooled]
-    usable = [each for each in others if each.total_error <= simplest.total_error]
+    usable = [each for each in others if is_usable(each, simplest)]
     best = max([simplest, *usable], key=lambda each: each.mean_density)
     return replace(state, best=best, single=best)
 
