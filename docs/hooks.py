@@ -1,11 +1,12 @@
-"""mkdocs hooks that generate the gallery pages and publish the Markdown files that llms.txt links
-to.
+"""mkdocs hooks that generate the gallery pages, shorten lists of arguments on the API pages, and
+publish the Markdown files that llms.txt links to.
 """
 
 from __future__ import annotations
 
 import ast
 import json
+import re
 import runpy
 import shutil
 from pathlib import Path
@@ -64,6 +65,42 @@ def _markdown(folder: Path, name: str) -> list[str]:
 
 def _indented(code: str) -> str:
     return "\n".join(f"    {line}".rstrip() for line in code.rstrip("\n").split("\n"))
+
+
+#: An item of a list of arguments or attributes: its name, type and default, and description.
+ITEM = re.compile(
+    r'<li class="doc-section-item field-body">\s*<b>(<code>(?:(?!</li>).)*?</code>)</b>'
+    r'((?:(?!</li>).)*?)\s*–\s*<div class="doc-md-description">\s*<p>(.*?)</p>\s*</div>\s*</li>\s*',
+    re.DOTALL,
+)
+#: The default, which the signature has, and types that only the code needs.
+DEFAULT = r",\s*default:\s*<code>.*?</code>\s*"
+ALIAS = r'\(<code><span title="tailored\.[^"]*Like">\w+</span></code>'
+HIDDEN = re.compile(rf"{DEFAULT}|{ALIAS}({DEFAULT})?\)", re.DOTALL)
+
+
+def short_arguments(html: str) -> str:
+    """Return the page with one item for adjacent arguments with the same description.
+
+    mkdocstrings separates "X, y : arrays (n, d), (n,)", and gives both names the type of the first.
+    """
+    out, end, found = [], 0, list(ITEM.finditer(html))
+    while found:
+        first, last, names = found[0], found[0], []
+        while found and found[0][3] == first[3] and found[0].start() in (first.start(), last.end()):
+            last = found.pop(0)
+            names.append(last[1])
+        kind = HIDDEN.sub("", first[2]).rstrip() if len(names) == 1 else ""
+        # mkdocstrings shows "int or None" as a tuple.
+        kind = re.sub(r"<code>\((.*)\)</code>", r"<code>\1</code>", kind.replace("``", ""))
+        item = f"<li><b>{', '.join(names)}</b>{kind}: {first[3]}</li>\n"
+        out += [html[end : first.start()], item]
+        end = last.end()
+    return "".join([*out, html[end:]])
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    return short_arguments(html) if page.url.startswith("api/") else html
 
 
 def on_files(files: Files, config: Any) -> Files:
