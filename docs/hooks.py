@@ -32,18 +32,12 @@ def gallery(folder: Path) -> str:
         )
     parts = [
         "# Gallery",
-        "Three notebooks analyse real tables from R packages. `TAILORED_DATA=FOLDER python "
-        "docs/notebooks.py` runs them again; "
-        "`Rscript benchmarks/export_multilevel.R FOLDER` writes the tables.",
+        "Three notebooks analyse real tables from R packages, from the first look to a forecast:",
     ]
     for name in NOTEBOOKS:
         title, text = _markdown(folder, name)[:2]
         parts.append(f"- [{title.removeprefix('# ')}]({name}.md): {text.split('(')[0].strip()}.")
-    parts.append(
-        "The scripts below each draw a figure. `python docs/draw.py` runs all of them, and so does "
-        "`make docs`. Two scripts read "
-        "real data from the folder that `TAILORED_DATA` names."
-    )
+    parts.append("The scripts below each draw a figure.")
     for name in SCRIPTS:
         code = (folder / f"{name}.py").read_text(encoding="utf-8")
         title, _, text = (ast.get_docstring(ast.parse(code)) or "").partition("\n")
@@ -54,6 +48,11 @@ def gallery(folder: Path) -> str:
         parts.append(
             f'??? note "docs/gallery/{name}.py"\n\n    ```python\n{_indented(body)}\n    ```'
         )
+    parts.append(
+        "`python docs/draw.py` draws the figures, and so does `make docs`. `TAILORED_DATA=FOLDER "
+        "python docs/notebooks.py` runs the notebooks; `Rscript benchmarks/export_multilevel.R "
+        "FOLDER` writes the tables for them and for two of the scripts."
+    )
     return "\n\n".join(parts) + "\n"
 
 
