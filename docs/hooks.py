@@ -1,5 +1,5 @@
-"""mkdocs hooks that generate the gallery pages, shorten lists of arguments on the API pages, and
-publish the Markdown files that llms.txt links to.
+"""mkdocs hooks that generate the gallery pages, shorten lists of arguments on the API pages, break
+long names in tables, and publish the Markdown files that llms.txt links to.
 """
 
 from __future__ import annotations
@@ -98,8 +98,22 @@ def short_arguments(html: str) -> str:
     return "".join([*out, html[end:]])
 
 
+def breakable(html: str) -> str:
+    """Return the page with names in tables that break after dots, slashes and underscores."""
+
+    def code(found: re.Match[str]) -> str:
+        name = re.sub(r"([._/:]+)(?=[^\s._/:])", r"\1<wbr>", found[1])
+        return f"<code>{name}</code>"
+
+    def cell(found: re.Match[str]) -> str:
+        return re.sub(r"<code>([^<]*)</code>", code, found[0])
+
+    return re.sub(r"<td.*?</td>", cell, html, flags=re.DOTALL)
+
+
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    return short_arguments(html) if page.url.startswith("api/") else html
+    html = short_arguments(html) if page.url.startswith("api/") else html
+    return breakable(html)
 
 
 def on_files(files: Files, config: Any) -> Files:
