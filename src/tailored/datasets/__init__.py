@@ -102,7 +102,7 @@ def make_clusters(
     n_clusters : int
         Number of clusters, m; 2 and 6 in the paper.
     n_rows : int or (int, int)
-        Rows per task, or a range from which each task's number is drawn.
+        Rows per task, or a range.
     n_features : int
         Number of features, d.
     rank : int, optional
@@ -233,7 +233,7 @@ def make_circle(
     radius : float
         Radius of the circle, or scale of the other curves.
     spread : float
-        Standard deviation of each coordinate of w around the curve.
+        Standard deviation around the curve.
     curve : {"circle", "line", "quadratic"}
         With ``c = 2s - 1``, "line" is ``radius c u`` and "quadratic" ``radius (c u + c² v)``.
 

@@ -51,8 +51,8 @@ class Evaluation:
     labels : array (n_tasks,)
         The evaluated tasks.
     scores : dict of str to array (n_methods, n_supports, n_tasks)
-        Means over the rows of each task: the error first, such as "squared error", "log loss" or
-        "half Poisson deviance"; "covered" and "width" are about the prediction interval.
+        Means over the rows of each task: the error first, such as "squared error"; "covered" and
+        "width" are those of the prediction interval.
     predictions : frame
         Predictions of the first method.
     coverage : float

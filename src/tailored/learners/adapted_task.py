@@ -190,12 +190,11 @@ class AdaptedTask(Stored, RegressorMixin, BaseEstimator):
     ) -> Array:
         """Predict the rows ``X`` (n, d).
 
-        For numeric targets, predictions are ``X @ coef_ + intercept_``, plus the effects that all
-        tasks share and the expected noise, if it is correlated in time.  For the pinball loss, a
-        calibrated multiple of the standard deviation, which depends on ``sample_weight``, makes
-        them quantiles.  Models of counts predict their mean, ``exposure`` (n,) times the rate.  For
-        the losses "logistic" and "hinge", predictions are decision values; models of a
-        `TaskClassifier` predict probabilities.
+        For numeric targets, predictions are ``X @ coef_ + intercept_``, plus effects that all tasks
+        share and the expected noise, if it is correlated in time.  Quantiles depend on
+        ``sample_weight``. Models of counts predict the mean, ``exposure`` (n,) times the rate.  The
+        losses "logistic" and "hinge" give decision values; models of a `TaskClassifier` give
+        probabilities.
         """
         return self._predicted(self._inputs(X, exposure, sample_weight), None).prediction
 
@@ -208,9 +207,9 @@ class AdaptedTask(Stored, RegressorMixin, BaseEstimator):
     ) -> Array:
         """Predict intervals that contain the target of a new row with probability ``coverage``.
 
-        The intervals are conformal over tasks: coverage is that of new rows of new tasks, on
-        average, if their support rows are chosen according to the learner's ``n_support``.
-        Intervals of counts are the shortest ones with at least this probability in the model.
+        The intervals are conformal over tasks: coverage is the average over new rows of new tasks
+        with support rows as in ``n_support``. Intervals of counts are the shortest ones with this
+        probability in the model.
 
         Parameters
         ----------

@@ -533,8 +533,8 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     ) -> Array:
         """Draw the targets of rows of many tasks from their joint predictive distribution.
 
-        The draws include the errors of coefficients and of fixed effects, and the noise.  Variances
-        are treated as known.  Unlike intervals, the draws are not calibrated.
+        The draws include the errors of coefficients and of fixed effects, and the noise, but not
+        those of variances.  They are not calibrated.
 
         Parameters
         ----------
@@ -588,7 +588,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             See `predict_tasks`. Training tasks need their rows as support.
         by : str, array (n,) or None, default=None
             Column of the query, or labels of its rows; each value gets a total.  For a TaskSet,
-            "task" means its tasks.  None means one total.
+            "task" means its tasks.
         weights : str or array (n,), optional
             Column of the query, or numbers: how many units each row stands for, such as the
             population of a cell.  Each unit has its own noise.
@@ -669,7 +669,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             As in `EmpiricalBayesLearner`; of a range, its middle.  The default is the learner's
             ``n_support``, or one half of the rows.
         loss : str or Loss, optional
-            Loss whose error is averaged over the query rows; by default the learner's.
+            Loss whose error is averaged; by default the learner's.
         """
         check_is_fitted(self, "prior_")
         if query is None:

@@ -60,11 +60,11 @@ class EmpiricalBayesLearner(MetaLearner):
     ----------
     loss : str or Loss, default="squared"
         What is predicted: "squared" gives means, "absolute" medians, ``Pinball(q)`` calibrated
-        q-quantiles, and "poisson" means of counts, with the log link and a dispersion if held-out
-        tasks need one.  "negative_binomial" always has a dispersion.
+        q-quantiles, and "poisson" means of counts, with a dispersion if held-out tasks need one.
+        "negative_binomial" always has one.
     varying : None or list of str or int, default=None
         Columns with random slopes, by name or position; [] is a random-intercept model.  By default
-        those of the formula, or else all or none, whichever is selected on held-out tasks.
+        those of the formula, or else all or none, as selected.
     covariance : None, "full" or "diagonal", default=None
         Covariance of the random effects: "full" is lme4's ``(x | g)``, and "diagonal" is ``(x ||
         g)``. With it, or with a formula, the model is as stated, without curves or products of
@@ -75,15 +75,14 @@ class EmpiricalBayesLearner(MetaLearner):
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
     n_support : int, float, pair of these, "first", ("first", ...) or None, default=None
-        Which rows of a new task will be observed: a number of random rows, a fraction of the rows,
-        or a range (low, high) of one of these; ``"first"``, ``("first", 3)``, ``("first", 0.5)`` or
-        ``("first", 1, 5)`` for first rows, as in forecasts.  Held-out errors and intervals are
-        those of such tasks.  None means any number of random rows.
+        Which rows of a new task will be observed: a number of random rows, a fraction, or a range
+        (low, high) of one of these; ``"first"``, ``("first", 3)`` or ``("first", 1, 5)`` for first
+        rows, as in forecasts.  Held-out errors and intervals are those of such tasks.  None means
+        any number.
     n_jobs : int, optional
         Number of parallel jobs; results do not depend on it.
     device : None or "cuda", default=None
-        Device for EM over many tasks and for `adapt_many`. Torch tensors are then accepted as
-        input.  The model is selected on the CPU, on at most 5,000 tasks.
+        Device for EM over many tasks and for `adapt_many`, which then accept torch tensors.
     progress : bool, default=False
         Show a progress bar on a terminal.
     random_state : int, RandomState or None, default=0

@@ -58,7 +58,7 @@ class AngleMap(FeatureMap):
     Parameters
     ----------
     low, high : float, optional
-        Bounds m and M of the rating scale; by default the range of the training targets.
+        Bounds m and M of the ratings; by default those of the training targets.
     """
 
     scale: tuple[float, float] | None  # (m, M) in use; None before `fit`, unless both are given

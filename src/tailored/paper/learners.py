@@ -146,9 +146,8 @@ class IndependentLearner(PaperLearner):
     Parameters
     ----------
     tau : float, array (d, d) or callable, optional
-        The representation: a number is a multiple of the identity; the default is 1. A callable
-        gets the side information s of a task and returns τ(s), a positive semidefinite (d, d)
-        array, for example that of `tailored.paper.theory.oracle_representation`.
+        The representation; a number is a multiple of the identity, by default 1. A callable gets
+        the side information s of a task and returns τ(s), a positive semidefinite (d, d) array.
     loss, inner, fit_intercept, tol, max_iter, n_jobs
         See `ConditionalLearner`.
     random_state : int, RandomState or None, default=0
@@ -259,8 +258,8 @@ class SurrogateLearner(PaperLearner):
     ) -> Self:
         """Continue with more tasks of a stream; a call that fails does not change the learner.
 
-        The learned function does not depend on how the stream is split into calls, except that
-        feature maps with fitted parameters are fitted to the tasks of the first call.
+        The learned function does not depend on how the stream is split into calls, but feature maps
+        are fitted to the tasks of the first call.
         """
         fresh = not hasattr(self, "_stream")
         if fresh and hasattr(self, "prior_"):
@@ -472,8 +471,7 @@ class ConditionalLearner(SurrogateLearner):
         "auto" is "vector" if there is any, else "ridge". A callable gets the side information of a
         task, or the task itself, and returns φ (k,).
     loss : str or Loss, default="absolute"
-        Loss of the within-task problem.  "logistic" and "hinge" take any two labels; predictions
-        are decision values.
+        Loss of the within-task problem; "logistic" and "hinge" take any two labels.
     inner : {"exact", "online"}, default="exact"
         Within-task algorithm: the exact minimiser, or the paper's one-pass variant.
     rank : int or None, default=32
@@ -485,8 +483,8 @@ class ConditionalLearner(SurrogateLearner):
     initial_representation : float or array (d, d), optional
         C₀; by default the identity.  H₀ is zero.
     lipschitz : float, optional
-        L in the surrogate; by default the Lipschitz constant of the loss.  For the squared loss,
-        `fit` uses the root mean square of the targets, and `partial_fit` requires this argument.
+        L in the surrogate; by default the Lipschitz constant of the loss, or, for the squared loss,
+        the root mean square of the targets; `partial_fit` then requires this argument.
     scale_features : bool, default=True
         Scale φ to unit root-mean-square norm over the training tasks (in a stream: over those so
         far).

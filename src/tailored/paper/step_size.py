@@ -49,8 +49,7 @@ class ProjectedSGD(Stored, BaseEstimator):
     step_sizes : sequence of floats, optional
         Candidate steps of C in the search; by default 9 values from 1e-4 to 1e4.
     step_ratios : sequence of floats, default=(0, 1, 10)
-        Candidate ratios (step of H) / (step of C) in the search.  The ratio 0 keeps H = 0, which is
-        unconditional learning.
+        Candidate ratios (step of H) / (step of C); 0 is unconditional learning.
     """
 
     def __init__(

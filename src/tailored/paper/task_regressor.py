@@ -47,8 +47,7 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
     fit_intercept : bool, default=False
         Append a constant column, which is the last feature in ``theta`` and ``bias``.
     tol : float, default=1e-8
-        The exact solver stops when ``dual_gap_ <= tol * P(0)``, where P(0) is the objective at w =
-        b.
+        The exact solver stops when ``dual_gap_`` is at most ``tol`` times the objective at w = b.
     max_iter : int, default=1000
         Maximum number of iterations.
 

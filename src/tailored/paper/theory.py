@@ -256,8 +256,8 @@ def estimate_quantities(
     tasks : TaskSet
         Tasks without rows are left out.
     weights : array (T, d), optional
-        The true weight vectors of the tasks, for synthetic data.  By default they are least-squares
-        estimates, whose noise usually makes W and the bounds too large.
+        The true weight vectors, if known; by default least-squares estimates, whose noise usually
+        makes the bounds too large.
     contexts : array (T,), optional
         The value of the side information of each task.  Moments are then estimated for each value.
     loss : str or Loss, default="absolute"

@@ -218,8 +218,7 @@ class TaskFitDisplay(ModelDisplay):
     """Rows of one task against one column, with the tailored fit, the prediction interval and the
     prior prediction.
 
-    Other columns are fixed at the task's means, and their fitted contribution is subtracted from
-    numeric targets.
+    Other columns are fixed at the task's means; numeric targets are adjusted for them.
 
     Attributes
     ----------

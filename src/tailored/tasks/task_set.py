@@ -104,12 +104,11 @@ class TaskSet(Stored):
     y : array-like of shape (N,)
         The targets.
     groups : array-like of shape (N,), optional
-        The task label of each row: integers, strings or other hashable values.  If None, all rows
-        are one task, labelled 0.
+        The task label of each row.  If None, all rows are one task.
     side_info : mapping, pandas DataFrame or array, optional
         By task: a mapping from label to a number, a vector or a dict, or a pandas DataFrame or
-        Series whose index contains the labels.  By row: an (N, q) array, constant within each task.
-        For a single task without `groups`: a vector, a dict or a frame of one row.
+        Series whose index contains the labels.  By row: an (N, q) array.  For a single task without
+        `groups`: a vector, a dict or a frame of one row.
     sample_weight : array-like of shape (N,), optional
         Positive precisions, as in lme4: a row of weight v has noise variance σ²/v.  For counts and
         classes, the likelihood of a row is raised to the power v.
@@ -619,7 +618,7 @@ class TaskSet(Stored):
     ) -> tuple[Self, Self]:
         """Split the rows of each task into a support and a query set with the same tasks.
 
-        Every task with rows has at least one query row.  Rows keep their relative order.
+        Every task with rows has at least one query row.
 
         Parameters
         ----------
