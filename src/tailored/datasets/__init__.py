@@ -92,8 +92,8 @@ def make_clusters(
     """Draw regression tasks from a uniform mixture of clusters (the paper's Example "Clusters").
 
     A task of cluster j has the weight vector ``w = P_j u`` with a random unit vector u, and targets
-    ``y = <x, w> + noise * N(0, 1)`` with x uniform on the unit sphere.  The matrices ``P_j`` (d,
-    rank) have orthonormal columns.
+    ``y = <x, w> + noise * N(0, 1)`` with x uniform on the unit sphere.  The columns of all ``P_j``
+    (d, rank) together are orthonormal.
 
     Parameters
     ----------

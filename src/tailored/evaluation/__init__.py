@@ -193,7 +193,7 @@ def evaluate(
     loss : str or Loss, optional
         Loss whose error is averaged over the rows of a task, such as "squared" or "absolute"; for
         counts and classes, half the Poisson deviance and the log loss.  By default that of the
-        first `EmpiricalBayesLearner` among the methods.
+        first `EmpiricalBayesLearner` among the methods, or "squared".
     coverage : float, default=0.9
         Nominal coverage of the prediction intervals.
     random_state : int, default=0

@@ -312,7 +312,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     ) -> Array:
         """Return the representation θ of a task, (d, d), or of each task of a `TaskSet`, (T, d, d).
 
-        θ is τ(s), times the number of rows for `EmpiricalBayesLearner`.
+        θ is τ(s), times the number of rows (at least 1) for `EmpiricalBayesLearner`.
 
         Parameters
         ----------

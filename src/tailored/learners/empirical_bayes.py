@@ -82,7 +82,8 @@ class EmpiricalBayesLearner(MetaLearner):
     n_jobs : int, optional
         Number of parallel jobs; results do not depend on it.
     device : None or "cuda", default=None
-        Device for EM over many tasks and for `adapt_many`, which then accept torch tensors.
+        Device for EM over many tasks and for `adapt_many`; `fit` and `adapt_many` then accept torch
+        tensors.
     progress : bool, default=False
         Show a progress bar on a terminal.
     random_state : int, RandomState or None, default=0

@@ -469,7 +469,7 @@ class ConditionalLearner(SurrogateLearner):
     feature_map : str, callable, transformer or FeatureMap, default="auto"
         Φ. "mean", "ridge" and "angle" read the task's own rows, "vector" its side information;
         "auto" is "vector" if there is any, else "ridge". A callable gets the side information of a
-        task, or the task itself, and returns φ (k,).
+        task, or the task itself if it has none, and returns φ (k,).
     loss : str or Loss, default="absolute"
         Loss of the within-task problem; "logistic" and "hinge" take any two labels.
     inner : {"exact", "online"}, default="exact"
