@@ -351,7 +351,7 @@ def main():
     given = parser.parse_args()
     versions = ({given.name: given.also.resolve()} if given.also else {}) | {"now": ROOT / "src"}
     machine = f"Measured by `python benchmarks/speed.py` on {os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}."
-    text = "\n\n".join([machine, *(table(part, versions, given.repeats) for part in given.only)])
+    text = "\n\n".join([*(table(part, versions, given.repeats) for part in given.only), machine])
     print(text)
     if given.write:
         page = PAGE.read_text(encoding="utf-8")

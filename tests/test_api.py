@@ -21,6 +21,18 @@ def test_every_exported_name_has_a_line():
     assert listed == exported - {"tailored.__version__"}
 
 
+def test_every_name_is_on_the_page_that_its_line_links_to():
+    lines = re.findall(
+        r"^\| `(tailored[\w.]*)` \| \[.*\]\((api/.*\.md)\) \|",
+        (ROOT / "docs/api.md").read_text(),
+        flags=re.M,
+    )
+    pages = {page: (ROOT / "docs" / page).read_text() for _, page in lines}
+    assert pages.keys() == {f"api/{page.name}" for page in (ROOT / "docs/api").glob("*.md")}
+    missing = [name for name, page in lines if not re.search(rf"{name}\b", pages[page])]
+    assert missing == []
+
+
 @pytest.mark.parametrize("module", PUBLIC)
 def test_exported_names_exist_and_have_a_docstring(module):
     module = importlib.import_module(module)

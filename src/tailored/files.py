@@ -82,8 +82,8 @@ def save(path: PathLike, model: Stored) -> None:
 def load(path: PathLike) -> Any:
     """Read a learner, or the model of one task, from a file written by its ``save``.
 
-    A loaded learner adapts, predicts and scores as before, but one of the paper cannot continue a
-    stream of `partial_fit`.  SECURITY.md describes what an untrusted file can do.
+    A loaded learner of the paper cannot continue `partial_fit`. SECURITY.md describes what an
+    untrusted file can do.
 
     Raises
     ------

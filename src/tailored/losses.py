@@ -141,9 +141,7 @@ class Absolute(BoxLoss):
 
 @dataclass(frozen=True)
 class Pinball(BoxLoss):
-    """l(p, y) = q (y - p)_+ + (1 - q) (p - y)_+, minimised in expectation by the q-quantile of
-    y.
-    """
+    """l(p, y) = q (y - p)_+ + (1 - q) (p - y)_+, minimised by the q-quantile."""
 
     quantile: float = 0.5
     name: ClassVar[str] = "pinball"

@@ -91,36 +91,29 @@ def make_clusters(
 ) -> Any:
     """Draw regression tasks from a uniform mixture of clusters (the paper's Example "Clusters").
 
-    The cluster `j` of a task is uniform. Its weight vector is ``w = P_j u``, where ``u`` is a
-    standard normal vector scaled to unit norm. Its targets are ``y = <x, w> + noise * N(0, 1)``
-    with `x` uniform on the unit sphere. The columns of all matrices ``P_j`` (d, rank) together are
-    orthonormal. Using one representation for all clusters, instead of one per cluster, increases
-    the excess risk bound by a factor of ``sqrt(n_clusters)``.
+    A task of cluster j has the weight vector ``w = P_j u`` with a random unit vector u, and targets
+    ``y = <x, w> + noise * N(0, 1)`` with x uniform on the unit sphere.  The columns of all ``P_j``
+    (d, rank) together are orthonormal.
 
     Parameters
     ----------
     n_tasks : int
-        Number of tasks, T. The paper uses 900: 500 for training, 300 for validation and 100 for
-        testing.
+        Number of tasks, T.
     n_clusters : int
         Number of clusters, m; 2 and 6 in the paper.
     n_rows : int or (int, int)
-        Rows per task. With a pair ``(low, high)``, each task's number is drawn uniformly, both ends
-        included.
+        Rows per task, or a range.
     n_features : int
         Number of features, d.
     rank : int, optional
-        Dimension of each cluster's subspace; ``n_features // 10``, at least 1, by default.
+        Dimension of each cluster's subspace; by default ``n_features // 10``.
     noise : float
         Standard deviation of the noise on `y`.
     hint : float in [0, 1], optional
-        Add side information: a one-hot encoded cluster, m numbers. With probability ``hint`` it is
-        the task's own cluster, else a uniformly random one, so it is right with probability ``hint
-        + (1 - hint) / n_clusters``. By default tasks have no side information.
+        Add the cluster as side information; with this probability it is the task's own, else a
+        random one.
     random_state : int, Generator, RandomState or None
-        Seed. Subspaces, tasks, rows and side information are drawn from separate streams, so the
-        weight vectors of a seed do not depend on `n_rows`, `noise` or `hint`. None uses fresh
-        entropy.
+        Seed.
     return_truth : bool
         Also return the hidden parameters.
 
@@ -229,19 +222,18 @@ def make_circle(
     """Draw regression tasks whose weight vectors lie around a curve; the side information is the
     position on it.
 
-    A task has side information s, uniform on [0, 1]. For the circle, its weight vector is
-    ``w = radius (cos 2πs u + sin 2πs v) + spread N(0, I)`` with orthonormal u and v. Its targets
-    are ``y = <x, w> + noise * N(0, 1)`` with `x` standard normal. The side information determines w
-    up to ``spread``. For all curves but the line, the mean of w is not linear in s.
+    The side information s is uniform on [0, 1]. For the circle, the weight vector is ``w = radius
+    (cos 2πs u + sin 2πs v) + spread N(0, I)`` with orthonormal u and v, and targets are ``y = <x,
+    w> + noise * N(0, 1)`` with `x` standard normal.
 
     Parameters
     ----------
     n_tasks, n_features, n_rows, noise, random_state, return_truth
         See `make_clusters`; `n_features` is at least 2.
     radius : float
-        Radius of the circle, or scale of the other curves, in the units of the weight vectors.
+        Radius of the circle, or scale of the other curves.
     spread : float
-        Standard deviation of each coordinate of w around the curve.
+        Standard deviation around the curve.
     curve : {"circle", "line", "quadratic"}
         With ``c = 2s - 1``, "line" is ``radius c u`` and "quadratic" ``radius (c u + c² v)``.
 

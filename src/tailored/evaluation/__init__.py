@@ -46,20 +46,15 @@ class Evaluation:
 
     Attributes
     ----------
-    methods : tuple of str
-    supports : tuple of int
-        Numbers of support rows of each new task.
+    methods, supports : tuples of str and int
+        The methods, and the numbers of support rows of each new task.
     labels : array (n_tasks,)
         The evaluated tasks.
     scores : dict of str to array (n_methods, n_supports, n_tasks)
-        Means over the rows of each task.  First is the error, such as "squared error"; for classes
-        "log loss", for counts "half Poisson deviance".  Then "Brier score" and "accuracy" for
-        classes, and "absolute error" for counts. "covered" is whether the target is in the
-        prediction interval, and "width" the width of the interval; they are NaN for methods without
-        intervals.
+        Means over the rows of each task: the error first, such as "squared error"; "covered" and
+        "width" are those of the prediction interval.
     predictions : frame
-        Predictions of the first method: "task", "row" (position in ``tasks.y``), "target",
-        "support", and "prediction" or, for each class, "probability_<class>".
+        Predictions of the first method.
     coverage : float
         Nominal coverage of the intervals.
     classes : tuple
@@ -101,11 +96,8 @@ class Evaluation:
 
     @property
     def tables(self) -> list[Table]:
-        """Tables of the scores, the error first: means over tasks with standard errors, by number
-        of support rows.
-
-        The table of errors also has the coverage of the first method's intervals, and the last
-        table defines each baseline.
+        """Tables of the scores: means over tasks with standard errors, by number of support rows;
+        the last table defines each baseline.
         """
         found = []
         definitions = [
@@ -149,9 +141,8 @@ class Evaluation:
         return as_frame(columns)
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the errors by number of support rows, on ``ax`` or in a new figure; return the axes.
-
-        The band is one standard error.  Errors far above the others are left out.
+        """Draw the errors, with bands of one standard error, on ``ax`` or in a new figure; return
+        the axes.  Errors far above the others are left out.
         """
         x, own = np.arange(len(self.supports)), self.mean[0]
         error = standard_errors(self.errors[0])
@@ -187,30 +178,26 @@ def evaluate(
     Parameters
     ----------
     tasks : TaskSet
+        The tasks.
     methods : learner, or mapping of str to learners and baselines, optional
-        Clones of them are fitted.  A single learner is compared with the
-        `tailored.evaluation.BASELINES` for this kind of target; by default it is the learner with
-        its defaults.  If one of the methods is a classifier, or the target of a table has classes,
-        all methods must predict probabilities and are scored by them.
+        Clones of them are fitted.  A single learner, by default `EmpiricalBayesLearner`, is
+        compared with the `tailored.evaluation.BASELINES` for this kind of target.  For classes, all
+        methods must predict probabilities.
     supports : sequence of int, "first" or ("first", ...), optional
-        Numbers of support rows.  Only tasks with more rows than the largest number are evaluated;
-        the other tasks are used for fitting only.  By default those of 0, 1, 2, 5, 10, 20 and 50
-        that at least half of the tasks exceed.  Support rows are random rows; with ``"first"`` or
-        ``("first", 0, 5)`` they are the first rows of a task, as in forecasts of rows in time
-        order.
+        Numbers of random support rows, or, with ``"first"`` or ``("first", 0, 5)``, of first rows.
+        Tasks with more rows than the largest number are evaluated, the others only used for
+        fitting.  By default those of 0, 1, 2, 5, 10, 20 and 50 that at least half of the tasks
+        exceed.
     n_folds : int, default=5
-        Number of folds of tasks; with fewer tasks, each task is a fold.
+        Number of folds of tasks.
     loss : str or Loss, optional
-        Loss whose error is averaged over the rows of a task: "squared" is the mean squared error,
-        "absolute" the mean absolute error, "poisson" and "negative_binomial" half the Poisson
-        deviance.  The log loss is used for classes. By default, the loss of the first
-        `EmpiricalBayesLearner` among the methods, or "squared".  The default learner is fitted with
-        this loss.
+        Loss whose error is averaged over the rows of a task, such as "squared" or "absolute"; for
+        counts and classes, half the Poisson deviance and the log loss.  By default that of the
+        first `EmpiricalBayesLearner` among the methods, or "squared".
     coverage : float, default=0.9
         Nominal coverage of the prediction intervals.
     random_state : int, default=0
-        Seed of the folds and of the support rows, which depend on the task labels but not on the
-        order of the tasks.
+        Seed of the folds and of the support rows.
     progress : bool, default=False
         Show a progress bar.
     """
@@ -402,8 +389,7 @@ class task_scorer:
     scoring : str
         Name of one of scikit-learn's scorers, applied to the predictions of all query rows.
     n_support : default=0.5
-        The support rows of each task, as in `EmpiricalBayesLearner`; of a range, its middle.  Small
-        tasks have fewer, because one row is always scored.
+        As in `EmpiricalBayesLearner`; of a range, its middle.  One row of a task is always scored.
     random_state : int, RandomState or None, default=0
         Seed of the support rows.
     """

@@ -45,16 +45,17 @@ class AdaptedTask(Stored, RegressorMixin, BaseEstimator):
     Attributes
     ----------
     coef_ : array (d,)
+        Coefficients.  Predictions may also contain curves, products of columns and effects of
+        categories, which all tasks share.
     intercept_ : float
-        Coefficients and intercept.  Predictions may also contain curves, products of columns and
-        effects of categories, which all tasks share.
+        The intercept.
     representation_, bias_ : arrays (d, d), (d,), or (d + 1, d + 1), (d + 1,) with an intercept
-        The representation θ of the task and the prior mean of its weights, computed on access.
+        The representation θ of the task and the prior mean of its weights.
     dual_gap_ : float
-        Upper bound on the distance of the model's objective from its minimum, computed on access.
-        Models of empirical Bayes learners have 0, because their coefficients have a closed form, or
-        NaN for classes and counts.
+        Upper bound on the distance of the model's objective from its minimum; NaN for classes and
+        counts.
     n_iter_ : int
+        Number of iterations of the within-task solver.
     """
 
     coef_: Array
@@ -110,8 +111,8 @@ class AdaptedTask(Stored, RegressorMixin, BaseEstimator):
     def update(self, X: RowsLike, y: ValuesLike, *, exposure: ValuesLike = None) -> Self:
         """Add further rows of the task to an adapted model.
 
-        The result is the same as that of `adapt` with all rows at once; the model keeps a copy of
-        them.  A call that fails does not change the model.
+        The result is that of `adapt` with all rows at once.  A call that fails does not change the
+        model.
 
         Parameters
         ----------
@@ -189,13 +190,11 @@ class AdaptedTask(Stored, RegressorMixin, BaseEstimator):
     ) -> Array:
         """Predict the rows ``X`` (n, d).
 
-        For numeric targets, predictions are ``X @ coef_ + intercept_`` plus the effects that all
-        tasks share, if any. If noise is correlated in time, the expected noise of each row is
-        added.  For the pinball loss, a model of `EmpiricalBayesLearner` adds a calibrated multiple
-        of each row's standard deviation, which makes the prediction a quantile, and is the only one
-        that depends on ``sample_weight``.  For the losses "logistic" and "hinge", predictions are
-        decision values.  Models of counts predict their mean, which is ``exposure`` (n,) times the
-        rate; see `MetaLearner.predict`.  Models of a `TaskClassifier` predict probabilities.
+        For numeric targets, predictions are ``X @ coef_ + intercept_``, plus effects that all tasks
+        share and the expected noise, if it is correlated in time.  Quantiles depend on
+        ``sample_weight``. Models of counts predict the mean, ``exposure`` (n,) times the rate.  The
+        losses "logistic" and "hinge" give decision values; models of a `TaskClassifier` give
+        probabilities.
         """
         return self._predicted(self._inputs(X, exposure, sample_weight), None).prediction
 
@@ -208,28 +207,27 @@ class AdaptedTask(Stored, RegressorMixin, BaseEstimator):
     ) -> Array:
         """Predict intervals that contain the target of a new row with probability ``coverage``.
 
-        The intervals are conformal over tasks: coverage is marginal over new rows of new tasks from
-        the population of the calibration tasks.  It assumes support rows that are chosen according
-        to the learner's ``order``.  Intervals of counts are the shortest ones with at least this
-        probability in the model.  They are too wide if counts vary less than in the model.
+        The intervals are conformal over tasks: coverage is the average over new rows of new tasks
+        with support rows as in ``n_support``. Intervals of counts are the shortest ones with this
+        probability in the model.
 
         Parameters
         ----------
         X : array (n, d)
+            The rows.
         coverage : float, default=0.9
             Between 0 and 1.
         exposure : array (n,), optional
             See `predict`.
         sample_weight : array (n,), optional
-            Weights of the rows: the noise variance of a row of weight w is σ² / w.  By default the
-            column used in `fit` if X is a frame that has it, else 1.
+            The noise variance of a row of weight w is σ² / w.  By default the column used in `fit`,
+            else 1.
 
         Returns
         -------
         array (n, 2)
-            Lower and upper bounds.  About 1 / (1 - coverage) calibration tasks are needed.  With
-            fewer, there is a warning, and each bound is the outer one of two: the Gaussian bound
-            with `predict_std`, and a bound beyond the most extreme score.
+            Lower and upper bounds.  With fewer than about 1 / (1 - coverage) calibration tasks,
+            they are wider, and there is a warning.
         """
         check_fraction("coverage", coverage)
         rows = self._inputs(X, exposure, sample_weight)
@@ -242,9 +240,8 @@ class AdaptedTask(Stored, RegressorMixin, BaseEstimator):
     ) -> Array:
         """Predict the standard deviation of a new target at each row, about its predicted mean.
 
-        It combines the noise of the row and the uncertainty of the coefficients of the task.  It is
-        calibrated on held-out tasks, except for counts.  For ``sample_weight`` see
-        `predict_interval`.
+        It combines the noise of the row and the uncertainty of the coefficients, and is calibrated
+        on held-out tasks, except for counts.
         """
         rows = self._inputs(X, exposure, sample_weight)
         check_calibration(self._prior, "predict_std")
@@ -265,24 +262,25 @@ class AdaptedTask(Stored, RegressorMixin, BaseEstimator):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to one file without pickle, atomically; `tailored.load` reads it back.
 
-        The file contains all that `predict`, `score`, `predict_interval` and `update` need.  For an
-        adapted model, these are the learner's prior and the task's rows.
+        The file contains the learner's prior and the task's rows.
         """
         save(path, self)
 
 
 @dataclass(frozen=True)
 class AdaptedTasks:
-    """Coefficients of many tasks; returned by `MetaLearner.adapt_many`.
-
-    `numpy.asarray` returns ``weights_``.
+    """Coefficients of many tasks; returned by `adapt_many`. `numpy.asarray` returns ``weights_``.
 
     Attributes
     ----------
     labels : array (T,)
+        Labels of the tasks.
     weights_ : array (T, d), or (T, d + 1) with an intercept, which is last
+        All coefficients.
     coef_ : array (T, d)
+        Coefficients without the intercept.
     intercept_ : array (T,)
+        Intercepts.
     """
 
     labels: NDArray[Any]

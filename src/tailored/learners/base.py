@@ -133,9 +133,8 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the learner to one file without pickle, atomically; `tailored.load` reads it.
 
-        The file contains all that `adapt`, `predict` and `score` need.  It contains training rows
-        only if noise is correlated in time.  It cannot contain a feature map that is a function or
-        a scikit-learn transformer.  Task labels must be numbers, strings or tuples of these.
+        The file contains training rows only if noise is correlated in time.  Task labels must be
+        numbers, strings or tuples of these.
         """
         check_is_fitted(self, "prior_")
         save(path, self)
@@ -225,9 +224,8 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         Parameters
         ----------
         X, y : arrays (n, d), (n,), optional
-            Rows of the task; without rows, the model is that of the prior.  Here and in all
-            methods, columns of a frame are matched by name, and columns that were not in `fit` are
-            ignored.
+            Rows of the task; without rows, the model is that of the prior.  Columns of a frame are
+            matched by name here and in all methods, and others are ignored.
         side_info : optional
             Side information of the task, if the learner was fitted with side information.
         sample_weight, frequency_weight, exposure : arrays (n,), optional
@@ -281,21 +279,17 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         """Return the expected coefficients of tasks with this side information, before any of their
         rows is observed.
 
-        They are ``coef_`` and ``intercept_`` of ``adapt(side_info=s)``, for many s in one call.
-
         Parameters
         ----------
         side_info : array or dataframe with a row per task, or mapping from label to row
+            The side information of the tasks.
         return_std : bool, default=False
-            Also return standard errors of these expected coefficients.  Differences between tasks
-            with the same side information are not included.  The covariances and the relevance of
-            the side information are treated as known.
+            Also return the standard errors of these expectations.
 
         Returns
         -------
         array (T, d), or (T, d + 1) with an intercept, which is last; a pair with ``return_std``
-            In the user's units.  Curves, products of columns and effects of categories are not
-            included.
+            In the user's units, without effects that all tasks share.
         """
         check_is_fitted(self, "prior_")
         tasks = reading.read_contexts(self, side_info)
@@ -316,16 +310,14 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         side_info: SideInfoLike = None,
         columns: list[int] | None = None,
     ) -> Array:
-        """Return the representation θ = n^p τ(s) of a task, (d, d), or of each task of a `TaskSet`,
-        (T, d, d).
+        """Return the representation θ of a task, (d, d), or of each task of a `TaskSet`, (T, d, d).
 
-        n is the number of rows, at least 1, and p is 1 for `EmpiricalBayesLearner` and 0 for the
-        learners of the paper.
+        θ is τ(s), times the number of rows (at least 1) for `EmpiricalBayesLearner`.
 
         Parameters
         ----------
         X, y, side_info
-            See `adapt`.  X may also be a TaskSet.
+            See `adapt`. X may also be a TaskSet.
         columns : list of int, optional
             Positions of columns (the intercept is the last); all by default.
         """
@@ -352,6 +344,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         Parameters
         ----------
         X : array (n, d)
+            The rows.
         groups : array (n,), optional
             Label of each row's task; optional if the learner was fitted to one task.
         side_info : optional
@@ -418,16 +411,14 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     ) -> Any:
         """Predict rows of many tasks with intervals, and return one table.
 
-        Tasks are matched by their labels.  The model of a task in ``support`` is adapted to these
-        rows only, even if it is a training task.  Other training tasks are predicted from their
-        posterior, as in `predict`, and all other tasks from the prior.
+        A task in ``support`` is adapted to these rows only, even if it is a training task.  Other
+        training tasks are predicted from their posterior, and all other tasks from the prior.
 
         Parameters
         ----------
         query : dataframe (pandas, polars, pyarrow) or TaskSet
-            Rows to predict; columns that were not in `fit` are ignored.  If it has the column of
-            ``sample_weight`` of `fit`, the noise of a row of weight w has the variance σ² / w in
-            the intervals; without the column, rows have weight 1.
+            Rows to predict.  The column of ``sample_weight`` of `fit`, if present, is used for the
+            intervals.
         support : dataframe or TaskSet, optional
             Observed rows with targets.
         coverage : float or None, default=0.9
@@ -445,11 +436,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         Returns
         -------
         dataframe of the query's library, or structured array
-            One row per query row, in the same order (with the same pandas index): the label of the
-            task (``"task"`` in an array), ``"prediction"`` (the mean of the target if the loss is
-            "squared" or one for counts, the median if it is "absolute"), ``"lower"``, ``"upper"``
-            and ``"std"``, see `AdaptedTask`.  The last three are NaN without ``coverage``, and,
-            unless targets are counts, without calibration (`calibrate_intervals`).
+            One row per query row, in the same order: the label of the task (``"task"`` in an
+            array), ``"prediction"``, ``"lower"``, ``"upper"`` and ``"std"``, see `AdaptedTask`. The
+            last three are NaN without ``coverage`` and, for numbers, without calibration.
         """
         if coverage is not None:
             check_fraction("coverage", coverage)
@@ -544,17 +533,15 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     ) -> Array:
         """Draw the targets of rows of many tasks from their joint predictive distribution.
 
-        The draws include the posterior of the coefficients, which the rows of a task share, and the
-        errors of the fixed effects, which all tasks share.  They also include the noise, given the
-        weights of the query rows, or the distribution of classes or counts.  Variances are treated
-        as known.  The draws are those of
-        the model: unlike intervals, they are not calibrated.
+        The draws include the errors of coefficients and of fixed effects, and the noise, but not
+        those of variances.  They are not calibrated.
 
         Parameters
         ----------
         query, support, task, target, side_info, exposure
-            See `predict_tasks`.  Training tasks need their rows as support.
+            See `predict_tasks`. Training tasks need their rows as support.
         n_draws : int, default=1000
+            Number of draws.
         random_state : int, RandomState, Generator or None, default=None
             Seed of the draws.
 
@@ -591,38 +578,33 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         """Predict totals or means of the targets of many rows, with intervals, and return one
         table.
 
-        The distribution of a total is that of the model, see `sample`.  For numbers, the variances
-        of coefficients and noise are multiplied by a calibrated factor: the mean ratio of actual to
-        implied variances of held-out rows, given as many support rows.  With a few dozen training
-        tasks, intervals of totals are too narrow, because variances are treated as known.
+        The distribution of a total is that of `sample`, with calibrated variances for numbers.
+        With a few dozen training tasks, the intervals are too narrow, because variances are treated
+        as known.
 
         Parameters
         ----------
         query, support, task, target, side_info, exposure
-            See `predict_tasks`.  Training tasks need their rows as support.
+            See `predict_tasks`. Training tasks need their rows as support.
         by : str, array (n,) or None, default=None
-            Column of the query, or labels of its rows; each distinct value gets a total.  For a
-            TaskSet, "task" means its tasks.  None means one total of all rows.
+            Column of the query, or labels of its rows; each value gets a total.  For a TaskSet,
+            "task" means its tasks.
         weights : str or array (n,), optional
-            Column of the query, or numbers, with the number of units that each row stands for, such
-            as the population of a cell.  The units of a row share its prediction, and each has its
-            own noise.  By default 1.  For other weights, such as prices, multiply the draws of
-            `sample`.
+            Column of the query, or numbers: how many units each row stands for, such as the
+            population of a cell.  Each unit has its own noise.
         statistic : {"total", "mean"}, default="total"
-            Whether the targets of all units are added, or averaged.
+            Whether targets are added or averaged.
         coverage : float, default=0.9
             Nominal coverage of the intervals.
         n_draws, random_state
-            Number and seed of the draws, where they are needed; see `sample`.
+            Number and seed of the draws, where they are needed.
 
         Returns
         -------
         dataframe of the query's library, or structured array
-            One row per value of ``by``, in the order of their first row: the value (omitted without
-            ``by``), ``"prediction"``, ``"lower"``, ``"upper"`` and ``"std"``.  The prediction is
-            the weighted sum or mean of those of `predict_tasks`, and the mean of the distribution.
-            Intervals and standard deviations are exact for numeric targets and a single Gaussian
-            prior; otherwise, they are those of draws.
+            One row per value of ``by``: the value, ``"prediction"``, ``"lower"``, ``"upper"`` and
+            ``"std"``. They are exact for numeric targets and a single Gaussian prior, and otherwise
+            those of draws.
         """
         check_choice("statistic", statistic, ["total", "mean"])
         check_fraction("coverage", coverage)
@@ -680,16 +662,14 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         Parameters
         ----------
         tasks : TaskSet
-            The tasks.  Models are adapted to all their rows if ``query`` is given, otherwise to
-            ``n_support`` rows.
+            Support rows if ``query`` is given; otherwise, ``n_support`` rows of each task are.
         query : TaskSet, optional
             Further rows of the same tasks, with the tasks in the same order.
         n_support : optional
-            The support rows of each task, as in `EmpiricalBayesLearner`; of a range, its middle.
-            The default is the learner's ``n_support``, or one half of the rows.
+            As in `EmpiricalBayesLearner`; of a range, its middle.  The default is the learner's
+            ``n_support``, or one half of the rows.
         loss : str or Loss, optional
-            Loss whose error is averaged over the query rows; by default the learner's loss.
-            "squared" is (y - p)².
+            Loss whose error is averaged; by default the learner's.
         """
         check_is_fitted(self, "prior_")
         if query is None:
@@ -716,9 +696,8 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     ) -> float:
         """Return R² over the query rows after adapting to the support rows of each task.
 
-        The model of each task is adapted to ``n_support`` rows and scored on the other rows; see
-        `task_errors`.  ``sample_weight`` weights rows in the score, not in the adaptation.
-        ``exposure`` is the exposure of counts.
+        The model of each task is adapted to ``n_support`` rows and scored on the other rows.
+        ``sample_weight`` weights rows in the score, not in the adaptation.
         """
         from sklearn.metrics import r2_score  # slow to import, and only needed here
 
@@ -759,9 +738,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         y, groups, side_info
             See `TaskSet`.
         n_support : optional
-            The support rows of a new task, as in `EmpiricalBayesLearner`.  Intervals are calibrated
-            for these and for a few other numbers of support rows, including 0.  By default the
-            learner's ``n_support``, if it has one.
+            As in `EmpiricalBayesLearner`; by default the learner's ``n_support``, if it has one.
         """
         check_is_fitted(self, "prior_")
         if not self.prior_.response.is_gaussian:
@@ -801,17 +778,12 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         Returns
         -------
         pandas data frame, or structured array if pandas is not installed
-            One row per task and coefficient, with the intercept of a task last.  The columns are
-            ``"task"``, ``"column"``, ``"effect"`` (posterior mean of the coefficient, in the user's
-            units; log odds or log rates for classes and counts), ``"std"`` (its standard error,
-            given the estimated noise and covariances; it includes the uncertainty of the fixed
-            effects), ``"lower"`` and ``"upper"`` (bounds of the Gaussian interval), and ``"prior"``
-            (prior mean of the coefficient given the side information of the task; ``effect -
-            prior`` is the random effect).  The values are those of the mixed model of
-            `EmpiricalBayesLearner`.  For a task without rows, models of `adapt` may have another
-            mean, which predicts better.  For other learners, and for priors for many columns,
-            ``"effect"`` is the coefficient of `adapt`, and standard errors and intervals are NaN.
-            Shared effects are not included.
+            One row per task and coefficient: ``"task"``, ``"column"``, ``"effect"`` (posterior mean
+            of the coefficient; log odds or log rates for classes and counts), ``"std"`` (its
+            standard error), ``"lower"`` and ``"upper"``, and ``"prior"`` (prior mean given the side
+            information; ``effect - prior`` is the random effect). For the paper's learners, and
+            with many columns, ``"effect"`` is the coefficient of `adapt`, and standard errors are
+            NaN.
         """
         check_is_fitted(self, "prior_")
         check_fraction("coverage", coverage)
@@ -820,10 +792,8 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     def summary(self, *, details: bool = False) -> Summary:
         """Summarise the fitted model as text, as tables in a notebook, and as data frames.
 
-        It starts with the verdict: what was fitted, how good it is on the tasks that were held out
-        in `fit`, and what matters.  ``details`` also prints the estimation, random-effect
-        correlations, noise, components, the R² of the side information, the comparison of model
-        structures, and errors compared with baselines.  All tables are data frames in both cases;
-        see `Summary`.
+        It starts with the verdict: what was fitted, how good it is on held-out tasks, and what
+        matters.  ``details`` prints all tables.  ``summary().to_frame("effects")`` returns one as a
+        data frame in both cases; ``summary().tables`` has their names.
         """
         return summarise(self, type(self).__name__, "a target of 1", details=details)

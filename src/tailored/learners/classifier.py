@@ -116,10 +116,11 @@ class TaskClassifier(_Classifier):
     Attributes
     ----------
     classes_ : array (K,)
+        Labels of the classes, sorted.
     models_ : list of AdaptedTask
         The model of the second class, or of each class against the rest if there are more than two.
-    coef_ : array (1, d) or (K, d)
-    intercept_ : array (1,) or (K,)
+    coef_, intercept_ : arrays (1, d) and (1,), or (K, d) and (K,)
+        Their coefficients, in log odds.
     """
 
     classes_: NDArray[Any] = field(init=False)
@@ -169,11 +170,9 @@ class EmpiricalBayesClassifier(_Classifier):
     """Learn a prior for the logistic models of many tasks, and classify rows of new tasks from a
     few rows.
 
-    The model is a generalised linear mixed model with the logit link: P(y = 1) is the logistic
-    function of ``<x, w>``. The coefficients w of a task have a prior as in `EmpiricalBayesLearner`,
-    selected by the same rule on held-out tasks.  The prior is one Gaussian or a mixture, or all
-    tasks have the same coefficients (pooled regression).  With more than two classes, a model is
-    fitted for each class against the rest, and the probabilities of a row are divided by their sum.
+    The model is a generalised linear mixed model with the logit link, whose prior is selected as in
+    `EmpiricalBayesLearner`. More than two classes have a model of each class against the rest, and
+    the probabilities of a row are divided by their sum.
 
     Parameters
     ----------
@@ -187,7 +186,6 @@ class EmpiricalBayesClassifier(_Classifier):
     learners_ : list of EmpiricalBayesLearner
         The learner of the second class, or of each class against the rest if there are more than
         two.
-    n_features_in_ : int
     """
 
     varying: Iterable[str | int] | None = None
@@ -235,6 +233,7 @@ class EmpiricalBayesClassifier(_Classifier):
         Parameters
         ----------
         X : TaskSet, or array (n, d) with ``y`` and ``groups``
+            The training tasks.
         y : array (n,)
             Labels of the classes: numbers, strings or booleans.
         groups, side_info, sample_weight, frequency_weight

@@ -53,85 +53,56 @@ class EmpiricalBayesLearner(MetaLearner):
     """Learn a prior for the coefficients of each task by empirical Bayes: the learner to start
     with.
 
-    It fits a linear mixed model by REML, or a mixture of them by EM, to all tasks.  The prior gives
-    each task its representation ``τ(s)`` and prior mean ``b(s)``.  With hundreds or thousands of
-    columns the prior is low-rank plus diagonal, ``τ = FFᵀ + D``.
-
-    Models are compared on held-out tasks, by their log predictive density and by their errors.
-    What the evidence proposes (curves and products of columns, effects of their values, effects of
-    side information) is accepted unless held-out tasks object by two paired standard errors; a
-    richer structure, such as a mixture, has to be better by two paired standard errors. `summary`
-    shows the comparison of structures, and the page "Concepts" has the whole rule.
+    It fits a linear mixed model by REML, or a mixture of them by EM. Structures of the model are
+    compared on held-out tasks; the page "Concepts" has the rule, and `summary` the comparison.
 
     Parameters
     ----------
     loss : str or Loss, default="squared"
-        Determines the predicted quantity: "squared" gives means, "absolute" medians, and
-        ``Pinball(q)`` calibrated q-quantiles (`AdaptedTask.predict`).  Medians are posterior
-        means plus a constant, which is fitted to held-out tasks; it is omitted unless it lowers
-        their error by two standard errors.  "poisson" gives means of counts, with the log link.  A
-        dispersion parameter is added if, on held-out tasks, it raises the density by two standard
-        errors; "negative_binomial" always has one.
+        What is predicted: "squared" gives means, "absolute" medians, ``Pinball(q)`` calibrated
+        q-quantiles, and "poisson" means of counts, with a dispersion if held-out tasks need one.
+        "negative_binomial" always has one.
     varying : None or list of str or int, default=None
-        Columns with random slopes, by name or position; a categorical column of a table means all
-        its indicators. Other columns have the same coefficient in every task.  The intercept always
-        varies: [] is a random-intercept model.  By default, the random effects and their covariance
-        are those of the formula (`TaskSet.from_formula`); without a formula, all columns or none
-        have random slopes, whichever is selected on held-out tasks.
+        Columns with random slopes, by name or position; [] is a random-intercept model.  By default
+        those of the formula, or else all or none, as selected.
     covariance : None, "full" or "diagonal", default=None
-        Covariance of the random effects.  "full" is lme4's ``(x | g)`` and "diagonal" is ``(x ||
-        g)``: one Gaussian, estimated by REML unless ``reml`` is False.  With it, or with a formula,
-        nothing is proposed: no curves, products or effects of values of columns, and no other mean
-        for tasks without rows.  None selects the covariance on held-out tasks unless a formula
-        gives it, and may shrink correlations or use several components.
+        Covariance of the random effects: "full" is lme4's ``(x | g)``, and "diagonal" is ``(x ||
+        g)``. With it, or with a formula, the model is as stated, without curves or products of
+        columns.  None selects the covariance unless a formula gives it.
     reml : bool, default=True
-        If the prior is one Gaussian without shrinkage, estimate its variances by restricted maximum
-        likelihood, as lme4 does.  False uses maximum likelihood, whose log likelihoods can be
-        compared between models with different fixed effects.
+        Estimate the variances of a Gaussian prior by restricted maximum likelihood, as lme4 does;
+        False uses maximum likelihood.
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
     n_support : int, float, pair of these, "first", ("first", ...) or None, default=None
-        Which rows of a new task are observed: a number of random rows, a fraction in (0, 1) of
-        the rows, or a range (low, high) of one of these.  ``"first"`` means the first rows, as in
-        forecasts, and ``("first", 3)``, ``("first", 0.5)`` and ``("first", 1, 5)`` so many first
-        rows.  Held-out errors and intervals are those of such tasks.  `score` and `task_errors`
-        use it by default.  None means any number of random rows.
+        Which rows of a new task will be observed: a number of random rows, a fraction, or a range
+        (low, high) of one of these; ``"first"``, ``("first", 3)`` or ``("first", 1, 5)`` for first
+        rows, as in forecasts.  Held-out errors and intervals are those of such tasks.  None means
+        any number.
     n_jobs : int, optional
-        Number of parallel jobs (joblib); results do not depend on it.
+        Number of parallel jobs; results do not depend on it.
     device : None or "cuda", default=None
-        Device for EM over many tasks and for `adapt_many`, in double precision.  Torch tensors are
-        then accepted as input.  The model structure is selected on the CPU, on at most 5,000 tasks.
-        With more tasks, the posterior of the tasks is not stored.  Sparse tables with many columns
-        are fitted on the CPU only.
+        Device for EM over many tasks and for `adapt_many`; `fit` and `adapt_many` then accept torch
+        tensors.
     progress : bool, default=False
         Show a progress bar on a terminal.
     random_state : int, RandomState or None, default=0
-        Seed of the folds, of the support rows and of the initial values of EM.  Results do not
-        depend on the order of the tasks, nor, with at most 5,000 tasks, on their labels; with more
-        tasks, the sample is drawn by label.
+        Seed of folds, support rows and initial values.  The order of the tasks does not matter.
 
     Attributes
     ----------
-    prior_ : MixturePrior or FactorPrior
-        The learned prior.
     structure_ : dict
         The selected model structure.
     n_components_ : int
         Number of components of the mixture.
     scale_ : float
-        Multiple of the low-rank covariance that was selected on held-out tasks; 1 unless there are
-        many columns.
+        Selected multiple of the low-rank covariance; 1 unless there are many columns.
     side_structure_ : dict or None
-        The columns of the side information that affect b(s), the columns with a nonlinear effect,
-        and whether only the intercept depends on them; None if no column has an effect.
+        Which columns of the side information affect the prior mean, and how.
     search_results_ : list of dict
-        Results of the compared structures on the held-out tasks: "error" (for the squared loss, the
-        mean squared error) given support rows, and "density" (mean log predictive density, by which
-        they are compared).  Other entries are attributes of the structure.
+        The compared structures with "error" and log predictive "density" on held-out tasks.
     validation_error_ : float
         Error of the selected model on the held-out tasks.
-    training_summary_ : TrainingSummary
-        Statistics of the training tasks for `summary` and `effects`.
     """
 
     loss: str | Loss = "squared"
@@ -181,26 +152,21 @@ class EmpiricalBayesLearner(MetaLearner):
         Parameters
         ----------
         X : TaskSet, TaskScan, or array (n, d) with ``y`` and ``groups``
-            Torch tensors are also accepted, see ``device``.  The memory for a `tailored.scan` does
-            not grow with the table: the model structure is selected on a random sample of at most
-            5,000 complete tasks, and the model is fitted to all tasks by EM.  With more tasks, the
-            posterior of the tasks is not stored; pass their rows to `predict_tasks` as support.
-            Models for counts are fitted to the sample only.
+            The model of a `tailored.scan` is selected on a random sample of at most 5,000 tasks,
+            and then fitted to all of them (counts: to the sample only). With more tasks, their
+            posterior is not stored; pass their rows to `predict_tasks` as support.
         y, groups, side_info
             See `TaskSet`; without ``groups`` all rows are one task.
         validation : TaskSet, optional
-            Tasks on which models are compared.  With at most 5,000 training tasks, the selected
-            model is then fitted to the training and validation tasks.  By default, the training
-            tasks are cross-validated, or split once if there are 500 or more (2,000 with many
-            columns).
+            Tasks on which models are compared; by default, the training tasks are cross-validated,
+            or split once if there are 500 or more (2,000 with many columns). With at most 5,000
+            training tasks, the selected model is fitted to both.
         sample_weight, frequency_weight, exposure : arrays (n,), optional
             Precisions and frequencies of the rows, and exposures of counts; see `TaskSet`.
         checkpoint : path, optional
-            Folder in which the statistics of a scan are kept, if there are more than 5,000 tasks.
-            After an interruption, the same call with the same folder reads the table once, to
-            compare it and to draw the sample, uses these statistics, and gives a bitwise identical
-            result.  Another table or other settings raise ValueError.  Until the statistics are
-            complete, the folder also holds a copy of the rows.  The default is a temporary folder.
+            Folder in which the statistics of a scan of more than 5,000 tasks are kept; until they
+            are complete, it also holds a copy of the rows.  After an interruption, the same call
+            gives a bitwise identical result.  The default is a temporary folder.
         """
         row_values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         if isinstance(X, TaskScan):

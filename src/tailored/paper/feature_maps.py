@@ -52,13 +52,13 @@ class AngleMap(FeatureMap):
     """The paper's map for Jester: each rated item becomes a unit vector, whose angle depends on the
     rating.
 
-    ``φ = (cos(a) ⊙ c, sin(a) ⊙ c, 1)`` in R^{2d+1}, ``a = Σ x_i · π/4 · (M − y_i)/(M − m)``,
-    ``c = Σ x_i``; items without a rating give (0, 0).
+    ``φ = (cos(a) ⊙ c, sin(a) ⊙ c, 1)`` in R^{2d+1}, ``a = Σ x_i · π/4 · (M − y_i)/(M − m)``, ``c =
+    Σ x_i``; items without a rating give (0, 0).
 
     Parameters
     ----------
     low, high : float, optional
-        Bounds m and M of the rating scale; by default the range of the training targets.
+        Bounds m and M of the ratings; by default those of the training targets.
     """
 
     scale: tuple[float, float] | None  # (m, M) in use; None before `fit`, unless both are given

@@ -146,10 +146,8 @@ class IndependentLearner(PaperLearner):
     Parameters
     ----------
     tau : float, array (d, d) or callable, optional
-        The representation: a number is a multiple of the identity; the default is 1.  A callable
-        gets the side information s of a task, as for `feature_maps.CallableMap`, and returns τ(s),
-        a positive semidefinite (d, d) array. Use it to evaluate an oracle
-        (`tailored.paper.theory.oracle_representation`) or a representation of your own.
+        The representation; a number is a multiple of the identity, by default 1. A callable gets
+        the side information s of a task and returns τ(s), a positive semidefinite (d, d) array.
     loss, inner, fit_intercept, tol, max_iter, n_jobs
         See `ConditionalLearner`.
     random_state : int, RandomState or None, default=0
@@ -260,10 +258,8 @@ class SurrogateLearner(PaperLearner):
     ) -> Self:
         """Continue with more tasks of a stream; a call that fails does not change the learner.
 
-        The learned function is bitwise independent of how the stream is split into calls, except
-        that feature maps with fitted parameters are fitted to the tasks of the first call.  It
-        differs from `fit` in the scale of φ: `fit` uses the root mean square over all tasks, and
-        `partial_fit` the root mean square over the tasks so far.
+        The learned function does not depend on how the stream is split into calls, but feature maps
+        are fitted to the tasks of the first call.
         """
         fresh = not hasattr(self, "_stream")
         if fresh and hasattr(self, "prior_"):
@@ -465,54 +461,38 @@ class ConditionalLearner(SurrogateLearner):
     information s.
 
     It learns ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C``, φ = Φ(s), by projected SGD on the paper's convex
-    surrogate: one step per task, and the average of the iterates.  `representation` returns τ(s);
-    ``H_`` and ``C_`` are the learned arrays. `ConditionalLearner.paper` has the settings of the
-    paper's experiments.  `EmpiricalBayesLearner` is recommended for prediction; it learns the same
-    kind of function by another method.
-
-    Defaults that differ from the paper: the inner algorithm is exact, not one pass, because its
-    errors are lower.  There is an intercept.  φ is scaled, because the effect of a step of H on τ
-    is proportional to ‖φ‖⁴.  H has a step of its own, a multiple of that of C which may be 0.  A
-    multiple of τ is tuned, because the surrogate is an upper bound whose minimiser is too small.  H
-    has at most 32 directions, which bounds memory and time.
+    surrogate.  `ConditionalLearner.paper` has the settings of the paper's experiments.
+    `EmpiricalBayesLearner` is recommended for prediction.
 
     Parameters
     ----------
     feature_map : str, callable, transformer or FeatureMap, default="auto"
-        Φ.  "mean", "ridge" and "angle" read the task's own rows.  "vector" reads its side
-        information.  "auto" is "vector" if there is side information and "ridge" otherwise.  A
-        callable gets the side information of a task, or the task itself if it has none, and returns
-        φ (k,).
+        Φ. "mean", "ridge" and "angle" read the task's own rows, "vector" its side information;
+        "auto" is "vector" if there is any, else "ridge". A callable gets the side information of a
+        task, or the task itself if it has none, and returns φ (k,).
     loss : str or Loss, default="absolute"
-        Loss of the within-task problem and of the errors on held-out tasks.  "logistic" and "hinge"
-        take any two labels; predictions are decision values.  For probabilities, use
-        `EmpiricalBayesClassifier`.
+        Loss of the within-task problem; "logistic" and "hinge" take any two labels.
     inner : {"exact", "online"}, default="exact"
-        Within-task algorithm: the exact minimiser with a duality-gap certificate, or the paper's
-        one-pass variant.
+        Within-task algorithm: the exact minimiser, or the paper's one-pass variant.
     rank : int or None, default=32
-        Maximum number of directions of H that are kept; None keeps all of them (exact, slower).
+        Maximum number of directions of H that are kept; None keeps all of them.
     fit_intercept : bool, default=True
-        Append a constant column, so that the prior of the intercept is learned like that of the
-        weights.
+        Append a constant column, whose weight has a prior like the others.
     solver : ProjectedSGD, optional
-        Step sizes of Algorithm 1, e.g. ``ProjectedSGD(step=0.1)``; by default they are selected on
-        held-out tasks.
+        Step sizes of Algorithm 1; by default they are selected on held-out tasks.
     initial_representation : float or array (d, d), optional
         C₀; by default the identity.  H₀ is zero.
     lipschitz : float, optional
-        L in the surrogate; by default the Lipschitz constant of the loss.  For the squared loss,
-        which has none, `fit` uses the root mean square of the targets, and `partial_fit` requires
-        this argument.
+        L in the surrogate; by default the Lipschitz constant of the loss, or, for the squared loss,
+        the root mean square of the targets; `partial_fit` then requires this argument.
     scale_features : bool, default=True
-        Scale φ to unit root-mean-square norm over the training tasks (in a stream: over the tasks
-        so far).
+        Scale φ to unit root-mean-square norm over the training tasks (in a stream: over those so
+        far).
     tune_scale : bool, default=True
-        Select a scalar multiple of τ on the held-out tasks, if there are any.  The surrogate is an
-        upper bound on the risk, and the scale of τ that minimises it is too small.
+        Select a multiple of τ on the held-out tasks, because the minimiser of the surrogate is too
+        small.
     validation_fraction : float, default=0.2
-        Fraction of the tasks that is held out, at most 300 tasks.  H, C and Φ are learned from the
-        other tasks only. With a given step, no task is held out.
+        Fraction of the tasks that is held out, at most 300 tasks, unless the step is given.
     support : float, default=0.5
         Fraction of the rows of a held-out task that are support rows.
     tol, max_iter
@@ -526,20 +506,16 @@ class ConditionalLearner(SurrogateLearner):
     ----------
     H_, C_ : arrays (dk, dk) and (d, d)
         The learned parameters, for unscaled φ.
-    prior_ : RepresentationPrior
-        The learned prior.  ``conditioning_`` (H, C), ``feature_map_`` and ``calibration_`` are
-        views of it.
     scale_ : float
         The selected multiple of τ, already applied in ``H_`` and ``C_``.
     step_size_ : StepSizes
         The selected step sizes.
     search_results_ : list of dict
-        Error on the held-out tasks of every candidate: step sizes and multiple of τ.
+        Error on the held-out tasks of every candidate.
     validation_error_ : float or None
         The smallest error in ``search_results_``; None if the step was given.
     held_out_errors_ : dict
-        Errors on the held-out tasks of "independent" (θ = C₀), "unconditional" (H = 0, the best
-        step) and, for this class, "conditional" learning; empty if the step was given.
+        Errors on the held-out tasks of "independent", "unconditional" and "conditional" learning.
     """
 
     feature_map: object = "auto"
@@ -552,14 +528,10 @@ class ConditionalLearner(SurrogateLearner):
         """Return a learner with the settings of the paper's experiments: Algorithm 1 with mean
         embeddings.
 
-        Absolute loss, the one-pass inner algorithm (Eq. 4), C₀ = I, H₀ = 0.  There is no intercept,
-        so rows of zeros are predicted 0.  If the only column is categorical, these are the rows of
-        its reference category: pass ``fit_intercept=True``, or add a constant column.  C and H
-        share a step size, searched over the paper's 14 values.  H keeps every direction, φ is not
-        scaled, and τ is not rescaled.  The gradient is the dual form (Eq. 108), and Eq. 4 returns
-        the mean of w_2 to w_{n+1}; docs/paper.md lists the differences from the text.  Arguments of
-        this method replace these settings: ``feature_map="ridge"`` for Lenk, "angle" for Jester,
-        and ``inner="exact"`` for the minimiser that Algorithm 1 prints (Eq. 2).
+        Absolute loss, the one-pass inner algorithm (Eq. 4), C₀ = I, H₀ = 0, no intercept, one step
+        size for C and H, no scaling of φ and τ. Arguments replace these settings:
+        ``feature_map="ridge"`` for Lenk, "angle" for Jester, and ``inner="exact"`` for Eq. 2.
+        Without an intercept, rows of zeros are predicted 0.
         """
         solver = ProjectedSGD(step_sizes=PAPER_STEP_SIZES, step_ratios=(1.0,))
         settings = {**_PAPER_LEARNS, "feature_map": "mean", "solver": solver}

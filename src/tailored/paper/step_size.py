@@ -44,16 +44,12 @@ class ProjectedSGD(Stored, BaseEstimator):
     Parameters
     ----------
     step : "search", float or pair of floats, default="search"
-        A pair is (step of C, step of H).  "search" selects the step on
-        held-out tasks; all candidates share one pass.  The step of Thm. bound_estimated_feature is
-        ``tailored.paper.theory.learned_function(quantities).step``.
+        A pair is (step of C, step of H). "search" selects the step on held-out tasks.
+        `tailored.paper.theory.learned_function` returns that of Theorem 5.
     step_sizes : sequence of floats, optional
-        Candidate steps of C in the search; by default 9 values from 1e-4 to 1e4 (the paper's 14
-        values are `PAPER_STEP_SIZES`).
+        Candidate steps of C in the search; by default 9 values from 1e-4 to 1e4.
     step_ratios : sequence of floats, default=(0, 1, 10)
-        Candidate ratios (step of H) / (step of C) in the search.  The ratio 0 keeps H = 0.  If it
-        is a candidate, the error of a conditional learner on the held-out tasks is at most that of
-        the unconditional one.
+        Candidate ratios (step of H) / (step of C); 0 is unconditional learning.
     """
 
     def __init__(

@@ -31,8 +31,8 @@ from .within_task import WithinTask
 class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
     """Linear model of one task under a given representation.
 
-    Minimises ``1/n Σ ℓ(<x_i, w>, y_i) + ½ (w − b)ᵀ θ† (w − b)`` over w in b + Ran(θ) (the paper's
-    Eq. RERM_feature, with a prior mean b).
+    Minimises ``1/n Σ ℓ(<x_i, w>, y_i) + ½ (w − b)ᵀ θ† (w − b)`` over w in b + Ran(θ): Eq. 3 of the
+    paper, with a prior mean b.
 
     Parameters
     ----------
@@ -41,22 +41,24 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
     bias : array (d,), optional
         The prior mean b; zero by default.
     loss : str or Loss, default="absolute"
+        ℓ.
     inner : {"exact", "online"}, default="exact"
         Exact minimisation with a duality-gap certificate, or the paper's one-pass variant.
     fit_intercept : bool, default=False
         Append a constant column, which is the last feature in ``theta`` and ``bias``.
     tol : float, default=1e-8
-        The exact solver stops when ``dual_gap_ <= tol * P(0)``, where P(0) is the objective at w =
-        b.
+        The exact solver stops when ``dual_gap_`` is at most ``tol`` times the objective at w = b.
     max_iter : int, default=1000
+        Maximum number of iterations.
 
     Attributes
     ----------
-    coef_ : array (d,)
-    intercept_ : float
+    coef_, intercept_ : array (d,) and float
+        The solution.
     dual_gap_ : float
         Upper bound on the distance of the objective from its minimum.
     n_iter_ : int
+        Number of iterations.
     """
 
     theta: Any = None

@@ -55,16 +55,12 @@ RIDGE = 1e-3
 
 
 def oracle_representation(W: ArrayLike, C: ArrayLike, n: float, L: float) -> Array:
-    """Return ``√n/(2L) · C^{†/2} (C^½ W C^½)^½ C^{†/2}``, the best representation in hindsight.
+    """Return ``√n/(2L) · C^{†/2} (C^½ W C^½)^½ C^{†/2}``, the best representation in hindsight
+    (Prop. 2).
 
-    It is the minimiser over θ of ``½ Tr(θ†W) + 2L²/n Tr(θC)``, the bound of Thm.
-    bound_fixed_feature (Prop. oracle_function).  With ``W(s)``, ``C(s)`` it is the conditional
-    oracle τ_ρ(s); with the averages of both over the environment it is the unconditional θ_ρ of Eq.
-    oracle_unconditional.
-
-    The arguments are those of `Quantities`, with W and C of shape (d, d).  C may have any rank,
-    with ``Ran(W) ⊆ Ran(C)``: a weight vector outside that range can be projected onto it without
-    changing a prediction.
+    The arguments are those of `Quantities`, with W and C of shape (d, d) and ``Ran(W) ⊆ Ran(C)``.
+    With ``W(s)``, ``C(s)`` it is the conditional oracle τ_ρ(s), and with their averages over the
+    environment the unconditional θ_ρ.
     """
     C = check_psd(C, "C")
     W = check_psd(W, "W", len(C))
@@ -154,16 +150,14 @@ def check_probabilities(probabilities: ArrayLike | None, m: int) -> Array:
 class Quantities:
     """Quantities of an environment that the bounds depend on.
 
-    Where a bound depends on a conditioning function, the default is the oracle.  With m > 1 values
-    of the side information, the features are indicators of the values, for which Asm. 2 holds with
-    ``C_ρ = 0``.  ``H_ρ`` then has the m matrices ``τ_ρ(s)`` as its blocks, and ``K=1`` must be
-    passed.  With m = 1 there is no H, and K is 0.
+    With m > 1 values of the side information, pass ``K=1``: the features are indicators of the
+    values.
 
     Parameters
     ----------
     W, C : arrays (m, d, d) or (d, d)
-        Second moments ``E w wᵀ`` of weight vectors and ``E x xᵀ`` of inputs, for each of m values
-        of the side information. A single matrix is repeated.
+        Second moments ``E w wᵀ`` of weight vectors and ``E x xᵀ`` of inputs, for each value of the
+        side information.
     n : float
         Rows per task.
     L : float, default=1
@@ -173,10 +167,9 @@ class Quantities:
     T : int, default=1
         Number of training tasks.
     R, K : float, default=1 and 0
-        Bounds on the norms of inputs and of side-information features, ``‖x‖ <= R`` and ``‖Φ(s)‖ <=
-        K``.
+        Bounds on the norms of inputs and of side-information features.
     initial : array (d, d), optional
-        C₀, the initial value in Alg. meta_alg (with H₀ = 0); the identity by default.
+        C₀; the identity by default.
     """
 
     W: Array
@@ -224,7 +217,7 @@ class Quantities:
 
     @property
     def tau(self) -> Array:
-        """The oracle of Prop. oracle_function at each value of the side information, (m, d, d)."""
+        """The oracle of Prop. 2 at each value of the side information, (m, d, d)."""
         pairs = zip(self.W, self.C, strict=True)
         return np.array([oracle_representation(W, C, self.n, self.L) for W, C in pairs])
 
@@ -258,23 +251,18 @@ def estimate_quantities(
     """Estimate the quantities of the bounds from tasks; bounds of estimated quantities are
     estimates, too.
 
-    W and C are means over tasks, and R is the largest norm of a row, which is at most the true
-    bound.
-
     Parameters
     ----------
     tasks : TaskSet
         Tasks without rows are left out.
     weights : array (T, d), optional
-        The true weight vectors of the tasks, for synthetic data.  By default they are estimated by
-        least squares with a small ridge penalty; the noise of the estimates usually makes W, and
-        the bounds that depend on it, too large.
+        The true weight vectors, if known; by default least-squares estimates, whose noise usually
+        makes the bounds too large.
     contexts : array (T,), optional
-        The value of the side information of each task.  Moments are then estimated separately for
-        each value.
+        The value of the side information of each task.  Moments are then estimated for each value.
     loss : str or Loss, default="absolute"
-        The loss whose Lipschitz constant is L.  For a loss without a Lipschitz constant, L is the
-        root mean square of the targets, as in `fit` of the paper's learners.
+        The loss whose Lipschitz constant is L; for a loss without one, the root mean square of the
+        targets.
     """
     if not isinstance(tasks, TaskSet):
         raise TypeError(f"tasks: expected a TaskSet, got {type(tasks).__name__}")
@@ -325,9 +313,9 @@ class Bound:
 
 
 def fixed_function(quantities: Quantities, tau: ArrayLike | None = None) -> Bound:
-    """Return a bound on the excess risk of a given τ (Thm. bound_fixed_feature).
+    """Return the bound of Thm. 1 on the excess risk of a given τ.
 
-    It is ``E_s ½ Tr(τ(s)†W(s)) + 2L²/n E_s Tr(τ(s)C(s))``.  ``tau`` has the values of the
+    It is ``E_s ½ Tr(τ(s)†W(s)) + 2L²/n E_s Tr(τ(s)C(s))``. ``tau`` has the values of the
     conditioning function, (d, d) or (m, d, d), with ``Ran(W(s)) ⊆ Ran(τ(s))``; by default it is the
     oracle.
     """
@@ -352,9 +340,7 @@ def fixed_function(quantities: Quantities, tau: ArrayLike | None = None) -> Boun
 
 
 def conditional_optimum(quantities: Quantities) -> Bound:
-    """Return ``2L/√n · E_s ‖W(s)^½ C(s)^½‖_*``, the smallest bound of `fixed_function` (Prop.
-    oracle_function).
-    """
+    """Return ``2L/√n · E_s ‖W(s)^½ C(s)^½‖_*``, the smallest `fixed_function` (Prop. 2)."""
     pairs = list(zip(quantities.W, quantities.C, strict=True))
     for W, C in pairs:
         check_range(W, C, ("W", "C"), "Cor. conditional-covariance-ranges")
@@ -364,13 +350,11 @@ def conditional_optimum(quantities: Quantities) -> Bound:
 def learned_function(
     quantities: Quantities, tau: ArrayLike | None = None, *, distance: float | None = None
 ) -> Bound:
-    """Return a bound on the excess risk of the output of Alg. meta_alg after T tasks (Thm.
-    bound_estimated_feature).
+    """Return the bound of Thm. 5 on the excess risk of the output of Algorithm 1 after T tasks.
 
-    ``E_s ½ Tr(τ†W) + 2L²/n E_s Tr(τC) + (½ + 2/n)(1 + K²)(LR)² ‖(H - H₀, C - C₀)‖_F / √T``, in
-    expectation over the training tasks, for the returned step size.  It holds for every function
-    ``τ = τ_{H,C}``.  By default, τ is the oracle, which gives the paper's rates.  Another ``tau``
-    needs its ``distance`` ``‖(H - H₀, C - C₀)‖_F``.
+    It is ``E_s ½ Tr(τ†W) + 2L²/n E_s Tr(τC) + (½ + 2/n)(1 + K²)(LR)² ‖(H - H₀, C - C₀)‖_F / √T``,
+    for the returned step size.  By default, τ is the oracle.  Another ``tau`` needs its
+    ``distance`` ``‖(H - H₀, C - C₀)‖_F``.
     """
     if tau is not None and distance is None:
         raise ValueError(
@@ -391,12 +375,10 @@ def surrogate(
     loss: str | Loss = "absolute",
     lipschitz: float | None = None,
 ) -> tuple[float, Array]:
-    """Return the value and the gradient in θ (d, d) of the paper's convex surrogate for one task.
+    """Return the value of the paper's convex surrogate for one task, and its gradient in θ (d, d).
 
-    ``min_w 1/n Σ ℓ(<x_i, w>, y_i) + ½ wᵀθ†w + 2L²/n² Tr(θ XᵀX)``, with the exact minimiser w.
-
-    The gradient G in θ is also that in C.  With features φ of the task, the gradient in H is ``(I ⊗
-    φ) G (I ⊗ φᵀ)``, which is ``np.kron(gradient, np.outer(φ, φ))``.
+    The value is ``min_w 1/n Σ ℓ(<x_i, w>, y_i) + ½ wᵀθ†w + 2L²/n² Tr(θ XᵀX)``. The gradient in C is
+    the same, and that in H is ``np.kron(gradient, np.outer(φ, φ))``.
 
     Parameters
     ----------
@@ -407,8 +389,7 @@ def surrogate(
     loss : str or Loss, default="absolute"
         The loss ℓ.
     lipschitz : float, optional
-        L; by default the Lipschitz constant of the loss.  It is required for a loss without one,
-        such as the squared loss.
+        L; required for a loss without a Lipschitz constant, such as the squared loss.
     """
     loss = get_loss(loss)
     L = check_positive("lipschitz", loss.lipschitz if lipschitz is None else lipschitz)

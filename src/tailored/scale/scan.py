@@ -144,31 +144,26 @@ def scan(
 ) -> TaskScan:
     """Describe tasks in a long table, with a row per observation, that is read in batches.
 
-    The rows of a task may be anywhere in the table.  The memory that a fit needs does not grow with
-    the table.
+    The rows of a task may be anywhere in the table.  The memory of a fit does not grow with the
+    table.
 
     Parameters
     ----------
     data : path, object with Arrow's C stream, or Dask dataframe
-        A path is a parquet file or a folder of parquet files; a list of paths is also accepted.
-        Arrow streams are those of pyarrow tables and readers, pandas and polars frames, DuckDB
-        relations and ADBC cursors: anything with the method ``__arrow_c_stream__``.  A frame or a
-        DuckDB relation is read again in each pass, and other streams are read only once.
-        Statistics of a Dask dataframe stay on its cluster.
+        A parquet file, a folder of them, or a list of paths; or anything with the method
+        ``__arrow_c_stream__``: pyarrow tables and readers, pandas and polars frames, DuckDB
+        relations, ADBC cursors.  Streams other than frames and DuckDB relations are read only once.
     task, target : str
         Columns of the task labels and of the target.
     features : sequence of str, optional
-        Columns of the features; by default all remaining columns.  Strings, categories and dates
-        are encoded as in `TaskSet.from_frame`, which requires one more pass over the table.
-        Without an
-        ``encoding``, features of a Dask dataframe and of a stream that is read only once must be
-        numeric.
+        Columns of the features; by default all remaining columns, encoded as in
+        `TaskSet.from_frame`. Those of a Dask dataframe and of a stream that is read only once must
+        be numeric, or have an ``encoding``.
     side_columns : sequence of str, optional
-        Columns with side information, constant within each task.  To use a separate table of side
-        information, join it to the rows first.
+        Columns with side information, constant within each task.
     encoding : Encoding, optional
-        Encoding of another table, to encode this table in the same way: ``encoding`` of a
-        `TaskSet`, or ``encoding_`` of a learner.
+        ``encoding`` of a `TaskSet`, or ``encoding_`` of a learner, to encode this table in the same
+        way.
 
     Returns
     -------

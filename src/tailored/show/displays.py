@@ -66,27 +66,24 @@ class ModelDisplay:
 
 @dataclass
 class EffectsDisplay(ModelDisplay):
-    """Caterpillar plot.
+    """Caterpillar plot: the coefficient of one column in every task, in increasing order, with its
+    interval.
 
-    The coefficient of one column in every task, in increasing order, with its interval.
-
-    A dashed line is at the fixed effect.  If the side information changes the prior mean of the
-    coefficient, differences from the prior mean of each task are drawn instead, and zero replaces
-    the fixed effect.  With more than 45 tasks, 45 of them are drawn, evenly spaced in this order.
+    A dashed line is at the fixed effect.  If side information changes the prior mean, differences
+    from it are drawn.  Of more than 45 tasks, 45 are drawn, evenly spaced.
 
     Attributes
     ----------
     column : str
+        The column.
     labels : array (T,)
-    effects, lower, upper : arrays (T,)
-        Coefficients and interval bounds in the order of ``labels``; see the method `effects` of the
-        learners.
-    prior : array (T,)
-        Prior mean of the coefficient of each task.
+        Labels of the tasks.
+    effects, lower, upper, prior : arrays (T,)
+        Coefficients, interval bounds and prior means of the coefficient.
     fixed_effect : float
-        Prior mean of the coefficient, at the mean of the side information; NaN if it is not
-        defined.
+        Prior mean of the coefficient, at the mean of the side information.
     coverage : float
+        Nominal coverage of the intervals.
     """
 
     column: str
@@ -158,8 +155,11 @@ class ShrinkageDisplay(ModelDisplay):
     Attributes
     ----------
     columns : list of two str
+        The columns.
     labels : array (T,)
+        Labels of the tasks.
     own, tailored : arrays (T, 2)
+        Coefficients of both fits.
     fixed_effects : array (2,)
         Prior mean of the coefficients, at the mean of the side information.
     """
@@ -218,22 +218,20 @@ class TaskFitDisplay(ModelDisplay):
     """Rows of one task against one column, with the tailored fit, the prediction interval and the
     prior prediction.
 
-    Other columns are fixed at the task's means, and their fitted contribution is subtracted from
-    numeric targets.  Classes (0 and 1) and counts (per unit of exposure) are drawn without this
-    adjustment.
+    Other columns are fixed at the task's means; numeric targets are adjusted for them.
 
     Attributes
     ----------
     task, column, target : str
+        Names in the figure.
     x, y : arrays (n,)
         Rows of the task; numeric targets ``y`` are adjusted for the other columns.
-    grid : array (m,)
-        Values of the column.
-    prediction, prior : arrays (m,)
-        Predictions after adapting to the rows, and without any rows.
+    grid, prediction, prior : arrays (m,)
+        Values of the column, and predictions with and without the rows.
     lower, upper : arrays (m,)
         Bounds of the prediction interval; NaN if the learner has no intervals.
     coverage : float
+        Nominal coverage of the interval.
     """
 
     task: str
@@ -259,12 +257,11 @@ class TaskFitDisplay(ModelDisplay):
         coverage: float = 0.9,
         ax: Any = None,
     ) -> Self:
-        """Adapt ``learner`` to the task with the label ``task``.
+        """Adapt ``learner`` to the task with the label ``task``, and draw its rows and predictions
+        against ``column``.
 
-        Draw its rows and predictions against ``column``.
-
-        By default, the first task is drawn against the column with the largest effect on its
-        predictions, if possible one with more than six values.
+        By default, it is the first task, and the column with the largest effect on its predictions,
+        if possible one with more than six values.
         """
         one = tasks[[0 if task is None else int(tasks.index_of(task)[0])]]
         X, y = dense(one.X), one.y
@@ -323,22 +320,16 @@ class TaskFitDisplay(ModelDisplay):
 @dataclass
 class PriorPathDisplay(ModelDisplay):
     """Expected value of a coefficient as a function of one column of the side information, with 95
-    % confidence limits.
-
-    The limits are 1.96 standard errors below and above the expected value.  They are limits of the
-    estimated mean at each value of the column, not of the coefficients of single tasks, which
-    differ from this mean; see `EmpiricalBayesLearner.coefficients`.
+    % confidence limits of this mean (1.96 standard errors).
 
     Attributes
     ----------
-    column : str
-        Name of the column of the side information.
+    column, coefficient : str
+        Names of the column of the side information and of the coefficient.
     grid : array (m,)
         Values of the column: numbers, or categories.
-    coefficient : str
     values : array (m,)
-        Expected coefficient of a task without rows, in the user's units.  The intercept is that
-        where all features are zero.
+        Expected coefficient of a task without rows, in the user's units.
     errors : array (m,)
         Standard errors of ``values``.
     """

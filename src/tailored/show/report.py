@@ -51,8 +51,8 @@ def write_report(
 ) -> Path:
     """Write an HTML page about a fitted learner and its tasks.
 
-    The page starts with the verdict of the summary.  The evaluation, coefficients and fits of
-    single tasks, the model and the data follow.  The page does not use the network.
+    It has the summary, the evaluation, coefficients and fits of single tasks, and does not use the
+    network.
 
     Parameters
     ----------
@@ -63,16 +63,10 @@ def write_report(
     tasks : TaskSet
         The training tasks, or other tasks of the same kind.
     evaluation : Evaluation, optional
-        ``tailored.evaluate(tasks, learner)``, whose first method is the learner: accuracy on new
-        tasks compared with baselines, and coverage of the intervals.  It takes longer than the
-        rest, and is left out by default.
+        ``tailored.evaluate(tasks, learner)``. It takes longer than the rest, and is left out by
+        default.
     coverage : float, default=0.9
-        Nominal coverage of the intervals of coefficients and of single tasks.
-
-    Returns
-    -------
-    Path
-        ``path``.
+        Nominal coverage of the intervals.
     """
     summaries = summaries_of(learner, details=True)
     check_target(path)

@@ -47,16 +47,10 @@ class FeatureMap(Stored, ABC):
 
 
 class SideVector(FeatureMap):
-    """The side information itself: numbers, missing-value indicators, and indicators of categories,
-    in this order.
+    """The side information itself: numbers, missing-value indicators, and indicators of categories.
 
-    Observed values of a numeric table are not changed.  If a table also has categorical columns,
-    these are one-hot encoded (an unknown category gives zeros) and the numeric columns are
-    standardised, so that all have comparable scales.
-
-    A missing number is replaced by the mean of the column in training.  A column with missing
-    numbers in training also gets a missing-value indicator.  A missing category is encoded as a
-    separate category if categories were missing in training, and as zeros otherwise.
+    If a table has categorical columns, the numeric columns are standardised.  A missing number is
+    replaced by the mean of the column in training, and an unknown category gives zeros.
     """
 
     needs_rows, needs_side_info = False, True

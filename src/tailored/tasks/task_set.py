@@ -83,10 +83,8 @@ class _Fields(NamedTuple):
 
 
 class Task(_Fields):
-    """One task: its rows (a view), its targets, its side information (a row, or None) and its
-    label.
-
-    The attributes `feature_names` and `side_names` are not part of the tuple.
+    """One task, as a tuple of its rows (a view), its targets, its side information (or None) and
+    its label.
     """
 
     feature_names: np.ndarray | None = None
@@ -96,49 +94,45 @@ class Task(_Fields):
 class TaskSet(Stored):
     """Many small tasks, in the order in which their labels first appear.
 
-    The rows of task t are ``X[offsets[t]:offsets[t + 1]]``, in the order given. A task set owns its
-    arrays, which are read-only.
+    The rows of task t are ``X[offsets[t]:offsets[t + 1]]``, in the order given.  The arrays are
+    read-only.
 
     Parameters
     ----------
     X : array-like, sparse matrix or dataframe of shape (N, d)
-        The rows of all tasks, in any order. Sparse input becomes CSR and stays sparse.
+        The rows of all tasks, in any order.  Sparse input becomes CSR and stays sparse.
     y : array-like of shape (N,)
+        The targets.
     groups : array-like of shape (N,), optional
-        The task label of each row: integers, strings or other hashable values. If None, all rows
-        are one task, labelled 0.
+        The task label of each row.  If None, all rows are one task.
     side_info : mapping, pandas DataFrame or array, optional
-        Side information by task: a mapping from label to row (a number, a vector, or a dict of
-        named values), or a pandas DataFrame or Series whose index contains the labels. Or by row:
-        an (N, q) array, constant within each task. The side information of a single task may be a
-        vector; without `groups` it may also be a dict, a named Series or a frame of one row.
+        By task: a mapping from label to a number, a vector or a dict, or a pandas DataFrame or
+        Series whose index contains the labels.  By row: an (N, q) array.  For a single task without
+        `groups`: a vector, a dict or a frame of one row.
     sample_weight : array-like of shape (N,), optional
-        Positive precisions, as in lme4: a row of weight v has noise variance σ²/v. For counts and
+        Positive precisions, as in lme4: a row of weight v has noise variance σ²/v.  For counts and
         classes, the likelihood of a row is raised to the power v.
     frequency_weight : array-like of shape (N,), optional
-        How often each row was observed; a row with frequency 3 counts as three rows. Rows with
-        frequency 0 are dropped.
+        How often each row was observed; rows with frequency 0 are dropped.
     exposure : array-like of shape (N,), optional
-        Positive exposures of counts, for example a time or an area: the mean is exposure times
-        rate.
+        Positive exposures of counts, such as a time or an area: the mean is exposure times rate.
     encoding : Encoding, optional
-        How to read the columns if `X` is a dataframe: the encoding of another task set, or
-        ``encoding_`` of a learner. Side information, weights and exposures that are not passed are
-        then read from its columns. By default, columns are encoded as in `from_frame`.
+        How to read the columns if `X` is a dataframe; by default as in `from_frame`.
 
     Attributes
     ----------
-    X : ndarray or csr_array of shape (N, d), float64
-    y : ndarray of shape (N,), float64
-    offsets : ndarray of shape (T + 1,), int64
-    labels : ndarray of shape (T,)
-    side_info : ndarray of shape (T, q) or None
-        float64, or object if a column is not numeric; numeric columns then hold floats.
-    side_names : list of str or None
-    feature_names : ndarray of str (object) or None
+    X, y : arrays (N, d) and (N,)
+        Rows and targets.
+    offsets, labels : arrays (T + 1,) and (T,)
+        Where the rows of each task start, and its label.
+    side_info : array (T, q) or None
+        Numbers, or objects if a column is not numeric.
+    feature_names, side_names : sequences of str, or None
+        Names of the columns.
     encoding : Encoding or None
         How a dataframe was read.
-    sample_weight, frequency_weight, exposure : ndarray of shape (N,) or None
+    sample_weight, frequency_weight, exposure : arrays (N,) or None
+        Values of the rows.
     """
 
     X: Any
@@ -199,49 +193,41 @@ class TaskSet(Stored):
     ) -> Self:
         """Read tasks from a long dataframe (pandas, polars or pyarrow) with a row per observation.
 
-        Categorical features become indicators, one for each category except the first; with more
-        than 20 categories, they become category codes. Ordered categories (pandas, or a polars
-        Enum) become their positions, or their values if all are numbers. Dates become days since
-        the first day, and booleans 0 and 1; see `describe`. Categorical side information is kept.
+        Categorical features become indicators, one for each category except the first, or, with
+        more than 20 categories, codes.  Ordered categories become their positions, or their values
+        if all are numbers.  Dates become days since the first day; see `describe`.
 
         Parameters
         ----------
         frame : dataframe
+            The table.
         task : str or sequence of str
-            The column of task labels. With several columns, each combination of their values is a
-            task, labelled by a tuple.
+            The column of task labels.  With several columns, each combination of their values is a
+            task.
         target : str or None
-            The column to predict. If None, the rows have no targets, and zeros are stored.
+            The column to predict.  If None, the rows have no targets, and zeros are stored.
         features : sequence of str, optional
-            The feature columns; by default all remaining ones (without the index that pandas stores
-            in its files). Without any features, the model has only a random intercept. If neither
-            `features` nor `side_columns` is given and at least 10 tasks have two or more rows,
-            columns that are constant within every task become side information, with a warning.
+            The feature columns; by default all remaining ones.  Unless `side_columns` is given,
+            those that are constant within every task then become side information, with a warning,
+            if at least 10 tasks have two or more rows.
         side_info : dataframe or mapping, optional
-            A row per task, in any order: a dataframe with the column `task`, a pandas DataFrame
-            whose index holds the labels, or a mapping from label to row. Labels that are not in
-            `frame` are ignored.
+            A row per task: a dataframe with the column `task`, a pandas DataFrame whose index holds
+            the labels, or a mapping from label to row.
         side_columns : sequence of str, optional
             Columns of `frame`, constant within each task, that are the side information.
         encoding : Encoding, optional
-            The encoding of another task set, or ``encoding_`` of a learner, to read the columns in
-            the same way.
+            ``encoding`` of a task set, or ``encoding_`` of a learner, to read the columns in the
+            same way.
         missing : {"error", "drop", "impute"}, default="error"
-            How to treat rows with a missing task, target or feature. "impute" drops rows without a
-            task or a target and replaces missing features by the mean of their column. Columns with
-            at least ten missing values also get an indicator such as "age=missing". Other tables
-            that are read with this encoding, also by learners, are imputed with the same means.
+            How to treat rows with a missing task, target or feature.  "impute" drops rows without a
+            task or a target, and replaces missing features by the mean of their column; columns
+            with at least ten missing values also get an indicator.
         sample_weight, frequency_weight, exposure : str, optional
             Columns with these values of each row; see `TaskSet`.
         time : str, optional
             The feature (numbers or dates) that is the time of a row.  `EmpiricalBayesLearner` then
-            also tries noise that is correlated in time, with covariance ``σ² (I + ρ exp(−|t − t'| /
-            ℓ))``.  It is accepted if the density of held-out tasks rises by two standard errors and
-            the error given support rows is not higher.  ρ and ℓ are estimated together with the
-            random effects, which are uncorrelated unless ``covariance`` or a formula gives their
-            structure.  Rows are then predicted given the residuals of the task's other rows.  Only
-            for numeric targets, at most 12 columns and at most 5,000 tasks, and not with
-            ``frequency_weight``.
+            also tries noise that is correlated in time, for numeric targets, at most 12 columns and
+            5,000 tasks, and not with ``frequency_weight``.
         """
         task = task if isinstance(task, str) else as_columns(task)
         columns = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
@@ -276,22 +262,19 @@ class TaskSet(Stored):
         """Read tasks from a long dataframe with a formula of lme4, such as ``"score ~ hours * kind
         + (hours | school)"``.
 
-        The features are the columns of the fixed effects, also those that are constant within
-        tasks. `EmpiricalBayesLearner` and `EmpiricalBayesClassifier` fit the random effects of the
-        formula, unless ``varying`` is set; other learners ignore them. Learners read new tables
-        with the same formula. Needs formulaic.
+        `EmpiricalBayesLearner` and `EmpiricalBayesClassifier` fit its random effects, unless
+        ``varying`` is set; other learners ignore them.  Needs formulaic.
 
         Parameters
         ----------
         formula : str
             Fixed effects, with the operators of R, and one group: ``(1 | g)``, ``(x | g)``, ``(x ||
-            g)`` for uncorrelated effects, ``(x | a:b)`` for combinations of two columns. ``C(x)``
-            treats numbers as categories. Functions are I, log, exp, sqrt and some others, with or
-            without ``np.``.
+            g)`` for uncorrelated effects, ``(x | a:b)`` for combinations of two columns.  ``C(x)``
+            treats numbers as categories.  Functions are I, log, exp, sqrt and some others.
         frame : dataframe
-            Columns are read as by `from_frame`, but categories become indicators, however many
-            there are.
+            Columns are read as by `from_frame`, but categories always become indicators.
         missing : {"error", "drop"}, default="error"
+            How to treat rows with missing values.
         side_info, side_columns, sample_weight, frequency_weight, exposure, time
             See `from_frame`.
         """
@@ -617,9 +600,9 @@ class TaskSet(Stored):
         Parameters
         ----------
         sizes : sequence of int, or of float
-            Numbers of tasks, or fractions with a sum of at most 1. Fractions that sum to 1 use
-            every task.
+            Numbers of tasks, or fractions with a sum of at most 1.
         random_state : int, RandomState, Generator or None
+            Seed.
         shuffle : bool
             If False, the tasks are taken in order.
         """
@@ -635,17 +618,14 @@ class TaskSet(Stored):
     ) -> tuple[Self, Self]:
         """Split the rows of each task into a support and a query set with the same tasks.
 
-        Every task with rows has at least one query row. If `support` is a fraction, a task with two
-        or more rows has at least one support row, too. Rows keep their relative order in both sets.
-        A row with frequency 3 is split like three rows. The draw of a task depends on
-        `random_state`, its position and its number of rows, not on the other tasks.
+        Every task with rows has at least one query row.
 
         Parameters
         ----------
         support : float in (0, 1), or int >= 0
-            Fraction of the rows (half a row is rounded up), or number of rows; with 0, no task has
-            support rows.
+            Fraction of the rows (at least one of two or more), or number of rows.
         random_state : int, RandomState, Generator or None
+            Seed.
         shuffle : bool
             If False, the first rows are the support.
         """
