@@ -801,10 +801,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         row_values = {"sample_weight": sample_weight, "exposure": exposure}
         tasks = reading.read(self, X, y, groups, side_info, **row_values)
         support, query = self._sampling(n_support).split(tasks, self.random_state)
-        weights = query.frequency_weight
-        if sample_weight is not None:
-            weights = query.row_weights
-            support, query = (each.replace(sample_weight=None) for each in (support, query))
+        support, query, weights = reading.weighted_rows(support, query, sample_weight)
         prediction = predict_blocks(self.prior_, support, query, None, self.n_jobs).prediction
         if len(query.y) < 2:
             raise ValueError(

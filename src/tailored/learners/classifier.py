@@ -33,6 +33,7 @@ from .adapted_task import AdaptedTask
 from .base import ROUTED
 from .empirical_bayes import EmpiricalBayesLearner
 from .reading import (
+    OWN_VALUES,
     WITHOUT_Y,
     fit_arguments,
     prediction_table,
@@ -40,6 +41,7 @@ from .reading import (
     refuse_other_arguments,
     refuse_side_info,
     tasks_to_score,
+    weighted_rows,
 )
 
 #: Attributes of a classifier that are read from its first learner, because they are equal for all
@@ -258,9 +260,7 @@ TaskSet
         X, y, groups, side_info = data
         rest = {"groups": groups, "side_info": side_info, **weights}
         if isinstance(X, TaskSet):
-            refuse_other_arguments(
-                "a TaskSet has its own {name}; leave it out, or pass arrays", y=y, **rest
-            )
+            refuse_other_arguments(OWN_VALUES, y=y, **rest)
             labels = class_labels(X)
         else:
             if isinstance(X, TaskScan):
@@ -405,20 +405,21 @@ TaskSet
         side_info: SideInfoLike = None,
         *,
         n_support: SupportLike = None,
+        sample_weight: ValuesLike = None,
     ) -> float:
         """Return the accuracy on the query rows after adapting to the support rows of each task.
 
-        The model of each task is adapted to ``n_support`` rows and scored on the other rows; see
-        `EmpiricalBayesLearner.task_errors`.
+        For the arguments, see `EmpiricalBayesLearner.score`.
         """
         check_is_fitted(self, "learners_")
-        tasks = tasks_to_score(self, X, y, groups, side_info)
+        tasks = tasks_to_score(self, X, y, groups, side_info, sample_weight=sample_weight)
         sampling = SupportSampling.of(self.n_support if n_support is None else n_support)
         support, query = sampling.split(tasks, self.random_state)
         if not len(query.y):
             raise ValueError("X: there are no query rows to score; pass tasks with rows")
+        support, query, weights = weighted_rows(support, query, sample_weight)
         is_right = task_probabilities(self.learners_, query, support).argmax(axis=1) == query.y
-        return float(np.average(is_right, weights=query.frequency_weight))
+        return float(np.average(is_right, weights=weights))
 
     def _of_two_classes(self, method: str, advice: str = "") -> EmpiricalBayesLearner:
         """Return the only learner if there are two classes; raise ValueError with advice if there

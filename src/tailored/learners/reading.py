@@ -61,6 +61,7 @@ WITHOUT_Y = (
     "y: fit requires y to be passed, but the target y is None. If X is a dataframe with all "
     "columns, use fit(X, task=..., target=...)."
 )
+OWN_VALUES = "a TaskSet has its own {name}; leave it out, or pass arrays"
 _READ_AGAIN = "Read the table like that of fit: TaskSet.from_frame(..., encoding=learner.encoding_)"
 
 
@@ -181,8 +182,7 @@ def read(
     if isinstance(X, TaskScan):
         raise TypeError("X: only EmpiricalBayesLearner.fit takes a scan. Use TaskSet.from_frame.")
     if isinstance(X, TaskSet):
-        reason = "a TaskSet has its own {name}; leave it out, or pass arrays"
-        refuse_other_arguments(reason, y=y, groups=groups, side_info=side_info, **row_values)
+        refuse_other_arguments(OWN_VALUES, y=y, groups=groups, side_info=side_info, **row_values)
         if len(X) == 0:
             raise ValueError("X: the task set is empty; pass at least one task")
         if isinstance(learner.loss_, MarginLoss):
@@ -314,14 +314,34 @@ def check_exposure(prior: Prior, exposure: ValuesLike, n_rows: int) -> NDArray[n
 
 
 def tasks_to_score(
-    learner: Learner, X: RowsLike, y: ValuesLike, groups: ValuesLike, side_info: SideInfoLike
+    learner: Learner,
+    X: RowsLike,
+    y: ValuesLike,
+    groups: ValuesLike,
+    side_info: SideInfoLike,
+    sample_weight: ValuesLike = None,
 ) -> TaskSet:
     """Return rows and targets as tasks; targets of a classifier are positions of its classes."""
     if isinstance(X, TaskSet):
+        refuse_other_arguments(OWN_VALUES, sample_weight=sample_weight)
         return X.replace(y=target_positions(X, learner.classes_)) if is_classifier(learner) else X
     if is_classifier(learner):
         y = class_positions(native(learner.classes_), native(np.asarray(y)))
-    return TaskSet(X, y, groups, side_info, encoding=learner.encoding_)
+    encoding = learner.encoding_
+    return TaskSet(X, y, groups, side_info, sample_weight=sample_weight, encoding=encoding)
+
+
+def weighted_rows(
+    support: TaskSet, query: TaskSet, sample_weight: ValuesLike
+) -> tuple[TaskSet, TaskSet, NDArray[np.float64] | None]:
+    """Return support rows, query rows and the weights of the query rows in a score.
+
+    The argument ``sample_weight`` of `score` weights rows in the score, not in the adaptation.
+    """
+    if sample_weight is None:
+        return support, query, query.frequency_weight
+    support, unweighted = (each.replace(sample_weight=None) for each in (support, query))
+    return support, unweighted, query.row_weights
 
 
 def read_rows(
