@@ -175,6 +175,8 @@ def test_a_task_set_is_predicted_like_its_frame(name):
     by_task = by_task.sort_values("place", kind="stable")
     expected = learner.predict(by_task, side_info=SCHOOLS, support=few)
     np.testing.assert_allclose(learner.predict(query, support=support), expected, rtol=1e-12)
+    with pytest.raises(TypeError, match="groups: a TaskSet has its own groups; leave it out"):
+        learner.predict(query, ROWS.school[IS_NEW])
 
 
 @pytest.mark.parametrize("name", REGRESSORS)
@@ -381,6 +383,6 @@ def test_without_routing_a_warning_says_what_to_do():
     for part in (
         "pass the label of each row's task, fit(X, y, groups)",
         "cross_val_score(..., groups=groups) gives them to the splitter only",
-        "call sklearn.set_config(enable_metadata_routing=True), and pass params={'groups': ",
+        "call sklearn.set_config(enable_metadata_routing=True), and pass params={'groups': groups}",
     ):
         assert part in text

@@ -411,9 +411,10 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         support: RowsLike | None,
         coverage: float | None,
     ) -> Predicted:
+        """Predict rows for `predict` and `predict_interval`, in their order."""
         check_is_fitted(self, "prior_")
         task = self.columns_in_["task"]
-        if groups is None and reading.has_labels(X, task):
+        if reading.has_labels(X, groups, task):
             tasks, order, observed, _ = self._read_query(
                 X, support, None, None, side_info, exposure, "X"
             )

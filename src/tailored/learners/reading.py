@@ -153,13 +153,16 @@ def _require_names(**columns: object) -> None:
             raise TypeError(f"{name}: for a dataframe, pass the name of a column; got {found}")
 
 
-def has_labels(X: RowsLike, task: TaskColumns | None) -> bool:
-    """Return whether rows have the labels of their tasks: a task set, or a frame with the task
-    columns of `fit`.
+def has_labels(X: RowsLike, groups: ValuesLike, task: TaskColumns | None) -> bool:
+    """Return whether the labels of rows are those of a task set, or those in the task columns of
+    `fit` in a frame.
     """
     if isinstance(X, TaskSet):
+        refuse_other_arguments(OWN_VALUES, groups=groups)
         return True
-    return task is not None and is_frame(X) and {*as_columns(task)} <= {*read_frame(X, "X").columns}
+    if groups is not None or task is None or not is_frame(X):
+        return False
+    return set(as_columns(task)) <= set(read_frame(X, "X").columns)
 
 
 def read(
@@ -199,8 +202,12 @@ def read(
         found = f"groups is None, so all {len(tasks.y)} rows are one task"
         advice = "pass the label of each row's task, fit(X, y, groups)"
         reason = "cross_val_score(..., groups=groups) gives them to the splitter only"
-        routing = "sklearn.set_config(enable_metadata_routing=True), and pass params={'groups': ..}"
-        warn(f"{found}; {advice}. {reason}: call {routing} instead", SingleTaskWarning)
+        routing = "sklearn.set_config(enable_metadata_routing=True)"
+        warn(
+            f"{found}; {advice}. {reason}: call {routing}, and pass "
+            "params={'groups': groups} instead",
+            SingleTaskWarning,
+        )
     if not may_lack_names:
         _check_names_of_rows(learner, encoding, X, reset=reset)
     return check_tasks(learner, tasks, reset=reset)
