@@ -195,6 +195,12 @@ def test_intervals_of_arrays_are_those_of_frames(name):
     np.testing.assert_array_equal(same, learner.predict(rows, ROWS.school[::-1], by_label))
 
 
+def test_a_frame_without_rows():
+    learner = fitted("empirical Bayes")
+    assert learner.predict(ROWS.head(0), side_info=SCHOOLS).shape == (0,)
+    assert learner.predict_interval(ROWS.head(0), side_info=SCHOOLS).shape == (0, 2)
+
+
 def test_intervals_without_calibration():
     with pytest.raises(ValueError, match="predict_interval: the learner has no calibration"):
         fitted("independent").predict_interval(ROWS, side_info=SCHOOLS)

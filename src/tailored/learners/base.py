@@ -75,6 +75,16 @@ def seed_of(random_state: RandomState) -> int:
     return int(rng.integers(stop) if isinstance(rng, np.random.Generator) else rng.randint(stop))
 
 
+def _joined(parts: list[Predicted], order: NDArray[np.intp]) -> Predicted:
+    """Join predictions; entry i of the joined parts belongs to row ``order[i]``."""
+    if len(parts) == 1 and (np.diff(order) > 0).all():
+        return parts[0]
+    found = np.empty((4, len(order)))
+    for values, columns in zip(found, zip(*parts, strict=True), strict=bool(parts)):
+        values[order] = np.concatenate(columns)
+    return Predicted(*found)
+
+
 class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     """Base of the meta-learners."""
 
@@ -449,14 +459,16 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
                 f"groups: expected {X.shape[0]} labels, one per row of X, got {len(labels)}"
             )
         positions = positions_of(labels, self.task_labels_, same_kind=True)
-        found, new = np.empty((4, X.shape[0])), positions < 0
+        parts, new = [], positions < 0
 
         def rows_at(chosen: NDArray[np.bool_], task: NDArray[np.int64]) -> QueryRows:
+            if chosen.all():
+                return QueryRows(X, task, exposure, weight)
             values = (None if each is None else each[chosen] for each in (exposure, weight))
             return QueryRows(X[chosen], task, *values)
 
         if not new.all():
-            found[:, ~new] = self._predict_known(rows_at(~new, positions[~new]), coverage)
+            parts.append(self._predict_known(rows_at(~new, positions[~new]), coverage))
         if new.any():
             is_missing = side_info is None and self.n_side_info_in_ > 0
             if is_missing:
@@ -467,9 +479,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
                 warn(f"side_info: {missing}. Pass it.")
             covariances = needs_covariances(self.prior_, coverage)
             posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
-            found[:, new] = predict(self.prior_, posterior, rows_at(new, position), coverage)
+            parts.append(predict(self.prior_, posterior, rows_at(new, position), coverage))
         self.prior_.warn_far_rows(X, self._feature_names)
-        return Predicted(*found)
+        return parts[0] if len(parts) == 1 else _joined(parts, np.argsort(new, kind="stable"))
 
     def predict_tasks(
         self,
@@ -547,12 +559,10 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             parts.append(self._predict_known(rows, coverage))
         self.prior_.warn_far_rows(tasks.X, self._feature_names)
         self._warn_same_numbers(tasks, positions)
-        # Parts have the new tasks first, then the training tasks.
-        order = order[np.argsort(np.repeat(positions >= 0, tasks.sizes), kind="stable")]
-        found = np.empty((4, len(order)))
-        if parts:
-            found[:, order] = np.hstack(parts)
-        return Predicted(*found)
+        if len(parts) == 2:  # first the new tasks, then the training tasks
+            is_known = np.repeat(positions >= 0, tasks.sizes)
+            order = order[np.argsort(is_known, kind="stable")]
+        return _joined(parts, order)
 
     def _read_query(
         self,
