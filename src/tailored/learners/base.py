@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_frame, is_tensor
+from .._utils.frames import (
+    RowsLike,
+    SideInfoLike,
+    ValuesLike,
+    is_frame,
+    is_tensor,
+    read_frame,
+    require_columns,
+)
 from .._utils.records import Stored, restored_on_failure
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import (
@@ -44,13 +52,13 @@ from ..scale.cuda.tensors import TensorTasks, check_device
 from ..selection.training_summary import TrainingSummary
 from ..show.model import effects_frame, errors_of_means
 from ..show.summary import Summary, summarise
-from ..tasks.encoding import ROW_VALUES, Encoding
+from ..tasks.encoding import ROW_VALUES, Encoding, as_columns
 from ..tasks.episodes import SupportLike, SupportSampling
 from ..tasks.reading import positions_of, read_labels
 from ..tasks.rows import Array, Matrix, column_range, task_means
 from ..tasks.task_set import TaskSet
 from . import reading
-from .adapted_task import AdaptedTask, AdaptedTasks
+from .adapted_task import AdaptedTask, AdaptedTasks, check_calibration
 from .reading import Accepts
 from .totals import joint_rows, table_of_totals
 
@@ -65,6 +73,16 @@ def seed_of(random_state: RandomState) -> int:
     """Return a seed, drawn from a random state."""
     rng, stop = check_rng(random_state), np.iinfo(np.int32).max
     return int(rng.integers(stop) if isinstance(rng, np.random.Generator) else rng.randint(stop))
+
+
+def _joined(parts: list[Predicted], order: NDArray[np.intp]) -> Predicted:
+    """Join predictions; entry i of the joined parts belongs to row ``order[i]``."""
+    if len(parts) == 1 and (np.diff(order) > 0).all():
+        return parts[0]
+    found = np.empty((4, len(order)))
+    for values, columns in zip(found, zip(*parts, strict=True), strict=bool(parts)):
+        values[order] = np.concatenate(columns)
+    return Predicted(*found)
 
 
 class MetaLearner(Stored, RegressorMixin, BaseEstimator):
@@ -246,7 +264,6 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         self,
         tasks: RowsLike,
         y: ValuesLike = None,
-        *,
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
         **row_values: ValuesLike,
@@ -335,6 +352,8 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
         exposure: ValuesLike = None,
+        *,
+        support: RowsLike | None = None,
     ) -> Array:
         """Predict rows of training tasks from their posterior, and rows of other tasks from the
         prior.
@@ -343,18 +362,70 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array (n, d)
-            The rows.
+        X : array (n, d), dataframe or TaskSet
+            Without ``groups``, a dataframe with the task column of `fit`, or a TaskSet, is
+            predicted by `predict_tasks`, which explains ``support``, ``side_info`` and
+            ``exposure`` (the name of a column).
         groups : array (n,), optional
-            Label of each row's task; optional if the learner was fitted to one task.
+            Label of each row's task; optional if X has them, or if the learner was fitted to one
+            task.
         side_info : optional
             Side information of new tasks; see `TaskSet`.  By default it is read from columns of a
             frame X, or else missing.
         exposure : array (n,), optional
             Exposure of counts, which multiplies the rates; by default the column used in `fit` if X
             is a frame, else 1.
+        support : dataframe or TaskSet, optional
+            Observed rows of tasks, if X has the labels of its rows.
+        """
+        return self._predicted(X, groups, side_info, exposure, support, None).prediction
+
+    def predict_interval(
+        self,
+        X: RowsLike,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
+        exposure: ValuesLike = None,
+        *,
+        support: RowsLike | None = None,
+        coverage: float = 0.9,
+    ) -> Array:
+        """Predict intervals that contain the targets of rows with probability ``coverage``.
+
+        Returns
+        -------
+        array (n, 2)
+            Lower and upper bounds, see `AdaptedTask.predict_interval`.  The other arguments are
+            those of `predict`.
         """
         check_is_fitted(self, "prior_")
+        check_fraction("coverage", coverage)
+        check_calibration(self.prior_, "predict_interval")
+        found = self._predicted(X, groups, side_info, exposure, support, coverage)
+        return np.stack([found.lower, found.upper], axis=1)
+
+    def _predicted(
+        self,
+        X: RowsLike,
+        groups: ValuesLike,
+        side_info: SideInfoLike,
+        exposure: ValuesLike,
+        support: RowsLike | None,
+        coverage: float | None,
+    ) -> Predicted:
+        """Predict rows for `predict` and `predict_interval`, in their order."""
+        check_is_fitted(self, "prior_")
+        task = self.columns_in_["task"]
+        if reading.has_labels(X, groups, task):
+            tasks, order, observed, _ = self._read_query(
+                X, support, None, None, side_info, exposure, "X"
+            )
+            return self._predict_query(tasks, order, observed, coverage)
+        if support is not None:
+            needed = "X must be a TaskSet, or a dataframe with the task column of fit"
+            raise TypeError(
+                f"support: {needed}, and groups None; for other rows, use adapt(X, y).predict(X)"
+            )
         if not hasattr(self, "task_posterior_"):
             fitted = "this learner was fitted to more tasks than it stores"
             raise ValueError(
@@ -364,39 +435,45 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         rows, exposure, weight = reading.read_rows(self, self.prior_, self.encoding_, X, exposure)
         if side_info is None and self.encoding_ is not None and is_frame(X):
             side_info = self.encoding_.read_columns(X, None)[0]
-        X = rows
         if groups is None:
             if len(self.task_labels_) != 1:
+                if task is not None and is_frame(X):
+                    require_columns(read_frame(X, "X"), "X", as_columns(task))
                 advice = "pass the label of each row's task, or use adapt(X_few, y_few).predict(X)"
                 n_tasks = len(self.task_labels_)
                 raise ValueError(f"groups: the learner was fitted to {n_tasks} tasks; {advice}")
-            labels = np.repeat(self.task_labels_, X.shape[0])
+            labels = np.repeat(self.task_labels_, rows.shape[0])
         else:
             labels = read_labels(groups, "groups")
+        X = rows
         if len(labels) != X.shape[0]:
             raise ValueError(
                 f"groups: expected {X.shape[0]} labels, one per row of X, got {len(labels)}"
             )
         positions = positions_of(labels, self.task_labels_, same_kind=True)
-        prediction, new = np.empty(X.shape[0]), positions < 0
-        parts = [] if new.all() else [(~new, self.task_posterior_, positions[~new])]
+        parts, new = [], positions < 0
+
+        def rows_at(chosen: NDArray[np.bool_], task: NDArray[np.int64]) -> QueryRows:
+            if chosen.all():
+                return QueryRows(X, task, exposure, weight)
+            values = (None if each is None else each[chosen] for each in (exposure, weight))
+            return QueryRows(X[chosen], task, *values)
+
+        if not new.all():
+            parts.append(self._predict_known(rows_at(~new, positions[~new]), coverage))
         if new.any():
             is_missing = side_info is None and self.n_side_info_in_ > 0
             if is_missing:
                 side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
-            empty, task = reading.tasks_without_rows(self, labels, new, side_info)
+            empty, position = reading.tasks_without_rows(self, labels, new, side_info)
             if is_missing:
                 missing = "new tasks are predicted without side information, which `fit` had"
                 warn(f"side_info: {missing}. Pass it.")
-            covariances = needs_covariances(self.prior_, None)
+            covariances = needs_covariances(self.prior_, coverage)
             posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
-            parts.append((new, posterior, task))
-        for chosen, posterior, task in parts:
-            values = (None if each is None else each[chosen] for each in (exposure, weight))
-            rows = QueryRows(X[chosen], task, *values)
-            prediction[chosen] = predict(self.prior_, posterior, rows).prediction
+            parts.append(predict(self.prior_, posterior, rows_at(new, position), coverage))
         self.prior_.warn_far_rows(X, self._feature_names)
-        return prediction
+        return parts[0] if len(parts) == 1 else _joined(parts, np.argsort(new, kind="stable"))
 
     def predict_tasks(
         self,
@@ -445,6 +522,17 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         tasks, order, observed, labels = self._read_query(
             query, support, task, target, side_info, exposure
         )
+        found = self._predict_query(tasks, order, observed, coverage)
+        return reading.prediction_table(found._asdict(), query, labels)
+
+    def _predict_query(
+        self,
+        tasks: TaskSet,
+        order: NDArray[np.intp],
+        observed: TaskSet | None,
+        coverage: float | None,
+    ) -> Predicted:
+        """Predict the query rows, in the order of the query."""
         positions = self._positions(tasks, observed)
         known, new = np.flatnonzero(positions >= 0), np.flatnonzero(positions < 0)
         parts = []
@@ -454,16 +542,15 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             reading.require_side_info(self, adapted, "pass it, or tables that have it")
             parts.append(predict_blocks(self.prior_, adapted, some, coverage, self.n_jobs))
         if len(known):
-            parts.append(self._predict_known(tasks[known], positions[known], coverage))
-        found = parts[0] if parts else Predicted(*np.zeros((4, 0)))
-        if len(parts) == 2:
-            back = np.argsort(np.argsort(np.repeat(positions >= 0, tasks.sizes), kind="stable"))
-            found = Predicted(
-                *(np.concatenate(column)[back] for column in zip(*parts, strict=True))
-            )
+            some = tasks[known]
+            rows = QueryRows.of(some)._replace(task=np.repeat(positions[known], some.sizes))
+            parts.append(self._predict_known(rows, coverage))
         self.prior_.warn_far_rows(tasks.X, self._feature_names)
         self._warn_same_numbers(tasks, positions)
-        return reading.prediction_table(found._asdict(), query, order, labels)
+        if len(parts) == 2:  # first the new tasks, then the training tasks
+            is_known = np.repeat(positions >= 0, tasks.sizes)
+            order = order[np.argsort(is_known, kind="stable")]
+        return _joined(parts, order)
 
     def _read_query(
         self,
@@ -473,16 +560,17 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         target: str | None,
         side_info: SideInfoLike,
         exposure: str | None,
+        name: str = "query",
     ) -> tuple[TaskSet, NDArray[np.intp], TaskSet | None, Any]:
         """Return the query rows as tasks, their positions in the query, the support rows, and the
-        columns of the labels.
+        columns of the labels; ``name`` is the argument in errors.
         """
         check_is_fitted(self, "prior_")
         reading.refuse_side_info(self, side_info)
         labels = self.columns_in_["task"] if task is None else task
         target = self.columns_in_["target"] if target is None else target
         options: dict[str, Any] = {"task": labels, "target": target, "exposure": exposure}
-        tasks, order = reading.read_table(self, query, "query", side_info=side_info, **options)
+        tasks, order = reading.read_table(self, query, name, side_info=side_info, **options)
         tasks = reading.check_tasks(self, tasks, has_targets=False)
         observed = None
         if support is not None:
@@ -517,7 +605,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             last = len(tasks) - 1
             found = f"labels 0 to {last} also occur" if last else "label 0 also occurs"
             advice = "so these tasks are predicted as training tasks. Relabel tasks that are new."
-            warn(f"query: {found} in the training data, {advice}")
+            warn(f"task: {found} in the training data, {advice}")
 
     def sample(
         self,
@@ -623,15 +711,12 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         self.prior_.warn_far_rows(tasks.X, self._feature_names)
         return table
 
-    def _predict_known(
-        self, tasks: TaskSet, positions: NDArray[np.intp], coverage: float | None
-    ) -> Predicted:
-        """Predict rows of training tasks at these positions."""
+    def _predict_known(self, rows: QueryRows, coverage: float | None) -> Predicted:
+        """Predict rows of training tasks."""
         if needs_covariances(self.prior_, coverage) and not self.task_posterior_.has_covariances:
             reason = "their posterior covariances were not stored. Pass their rows as support."
-            message = f"coverage: no intervals for {len(tasks)} training tasks: {reason}"
-            warn(message)
-        rows = QueryRows.of(tasks)._replace(task=np.repeat(positions, tasks.sizes))
+            n_tasks = len(np.unique(rows.task))
+            warn(f"coverage: no intervals for {n_tasks} training tasks: {reason}")
         return predict(self.prior_, self.task_posterior_, rows, coverage)
 
     @property
@@ -687,9 +772,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         self,
         X: RowsLike,
         y: ValuesLike = None,
-        *,
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
+        *,
         n_support: SupportLike = None,
         sample_weight: ValuesLike = None,
         exposure: ValuesLike = None,
@@ -705,10 +790,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         row_values = {"sample_weight": sample_weight, "exposure": exposure}
         tasks = reading.read(self, X, y, groups, side_info, **row_values)
         support, query = self._sampling(n_support).split(tasks, self.random_state)
-        weights = query.frequency_weight
-        if sample_weight is not None:
-            weights = query.row_weights
-            support, query = (each.replace(sample_weight=None) for each in (support, query))
+        support, query, weights = reading.weighted_rows(support, query, sample_weight)
         prediction = predict_blocks(self.prior_, support, query, None, self.n_jobs).prediction
         if len(query.y) < 2:
             raise ValueError(
@@ -722,9 +804,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         self,
         X: RowsLike,
         y: ValuesLike = None,
-        *,
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
+        *,
         n_support: SupportLike = None,
     ) -> Self:
         """Calibrate prediction intervals on held-out tasks.
@@ -759,9 +841,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         self,
         X: RowsLike,
         y: ValuesLike = None,
-        *,
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
+        *,
         coverage: float = 0.9,
     ) -> Any:
         """Adapt to tasks, and return their coefficients with intervals.

@@ -33,12 +33,15 @@ from .adapted_task import AdaptedTask
 from .base import ROUTED
 from .empirical_bayes import EmpiricalBayesLearner
 from .reading import (
+    OWN_VALUES,
     WITHOUT_Y,
+    fit_arguments,
     prediction_table,
     read_table,
     refuse_other_arguments,
     refuse_side_info,
     tasks_to_score,
+    weighted_rows,
 )
 
 #: Attributes of a classifier that are read from its first learner, because they are equal for all
@@ -67,16 +70,19 @@ def _targets(codes: NDArray[Any], n_classes: int) -> list[Array]:
 
 
 def task_probabilities(
-    learners: Sequence[EmpiricalBayesLearner], query: TaskSet, support: TaskSet | None
+    learners: Sequence[EmpiricalBayesLearner],
+    query: RowsLike,
+    support: TaskSet | None,
+    *options: ValuesLike,
 ) -> Array:
     """Return the probabilities (n, K) of the query rows; targets of the support rows are positions
-    of classes.
+    of classes.  The options are ``groups`` and ``side_info`` of `predict`.
     """
-    blank, columns = query.replace(y=np.zeros(len(query.y))), []
+    columns = []
     targets = _targets(np.zeros(0) if support is None else support.y, max(len(learners), 2))
     for learner, target in zip(learners, targets, strict=True):
         rows = None if support is None else support.replace(y=target)
-        columns.append(learner.predict_tasks(blank, rows, coverage=None)["prediction"])
+        columns.append(learner.predict(query, *options, support=rows))
     return _probabilities(columns)
 
 
@@ -85,6 +91,11 @@ class _Classifier(Stored, ClassifierMixin, BaseEstimator):
 
     classes_: NDArray[Any]
     predict_proba: Any
+
+    def __getattr__(self, name: str) -> Any:
+        advice = "; use predict_proba" if name == "predict_interval" else ""
+        found = f"{type(self).__name__!r} object has no attribute {name!r}"
+        raise AttributeError(found + advice)
 
     def predict(self, X: RowsLike, *args: Any, **options: Any) -> NDArray[Any]:
         """Return the most probable class of each row; further arguments are those of
@@ -210,7 +221,7 @@ class EmpiricalBayesClassifier(_Classifier):
         # Attributes that are equal for all classes are read from the first learner.
         if name in SHARED and "learners_" in vars(self):
             return getattr(self.learners_[0], name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return super().__getattr__(name)
 
     @property
     def structure_(self) -> Any:
@@ -222,9 +233,11 @@ class EmpiricalBayesClassifier(_Classifier):
         self,
         X: RowsLike,
         y: ValuesLike = None,
-        *,
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
+        *,
+        task: TaskColumns | None = None,
+        target: str | None = None,
         sample_weight: ValuesLike = None,
         frequency_weight: ValuesLike = None,
     ) -> Self:
@@ -232,19 +245,20 @@ class EmpiricalBayesClassifier(_Classifier):
 
         Parameters
         ----------
-        X : TaskSet, or array (n, d) with ``y`` and ``groups``
+        X : dataframe with ``task`` and ``target``, array with ``y`` and ``groups``, or TaskSet
             The training tasks.
         y : array (n,)
             Labels of the classes: numbers, strings or booleans.
-        groups, side_info, sample_weight, frequency_weight
-            See `TaskSet`.  ``sample_weight`` is the power to which a row's likelihood is raised.
+        groups, side_info, task, target, sample_weight, frequency_weight
+            See `EmpiricalBayesLearner.fit`.  ``sample_weight`` is the power to which a
+            row's likelihood is raised.
         """
-        rest = {"groups": groups, "side_info": side_info}
-        rest |= {"sample_weight": sample_weight, "frequency_weight": frequency_weight}
+        weights = {"sample_weight": sample_weight, "frequency_weight": frequency_weight}
+        data, weights = fit_arguments(X, y, groups, side_info, task, target, **weights)
+        X, y, groups, side_info = data
+        rest = {"groups": groups, "side_info": side_info, **weights}
         if isinstance(X, TaskSet):
-            refuse_other_arguments(
-                "a TaskSet has its own {name}; leave it out, or pass arrays", y=y, **rest
-            )
+            refuse_other_arguments(OWN_VALUES, y=y, **rest)
             labels = class_labels(X)
         else:
             if isinstance(X, TaskScan):
@@ -281,10 +295,10 @@ class EmpiricalBayesClassifier(_Classifier):
                 f"y: {found}. For numbers, use EmpiricalBayesLearner; otherwise join rare classes."
             )
         learners = []
-        for target in _targets(codes, len(classes)):
+        for binary in _targets(codes, len(classes)):
             learner = EmpiricalBayesLearner(**self.get_params(deep=False), loss=Bernoulli())
-            data = (X.replace(y=target),) if isinstance(X, TaskSet) else (X, target)
-            learners.append(learner.fit(*data, **rest))
+            own = (X.replace(y=binary),) if isinstance(X, TaskSet) else (X, binary)
+            learners.append(learner.fit(*own, **rest))
         self.classes_, self.learners_ = classes, learners
         return self
 
@@ -306,7 +320,12 @@ class EmpiricalBayesClassifier(_Classifier):
         return TaskClassifier.of(self.classes_, models)
 
     def predict_proba(
-        self, X: RowsLike, groups: ValuesLike = None, side_info: SideInfoLike = None
+        self,
+        X: RowsLike,
+        groups: ValuesLike = None,
+        side_info: SideInfoLike = None,
+        *,
+        support: RowsLike | None = None,
     ) -> Array:
         """Return the probability of each class (n, K); rows of tasks that were not in `fit` are
         predicted from the prior.
@@ -315,7 +334,8 @@ class EmpiricalBayesClassifier(_Classifier):
         posterior.  Parameters are those of `EmpiricalBayesLearner.predict`.
         """
         check_is_fitted(self, "learners_")
-        return _probabilities([learner.predict(X, groups, side_info) for learner in self.learners_])
+        observed = self._coded_rows(support, {})
+        return task_probabilities(self.learners_, X, observed, groups, side_info)
 
     def predict_tasks(
         self,
@@ -342,10 +362,10 @@ class EmpiricalBayesClassifier(_Classifier):
             first, query, "query", task=task, target=target, side_info=side_info
         )
         support = self._coded_rows(support, {"task": task, "target": target})
-        P = task_probabilities(self.learners_, tasks, support)
+        P = task_probabilities(self.learners_, tasks, support)[np.argsort(order)]
         if len(self.classes_) > 2:
             columns = {f"probability_{name}": P[:, k] for k, name in enumerate(self.classes_)}
-        return prediction_table(columns or {"probability": P[:, 1]}, query, order, task)
+        return prediction_table(columns or {"probability": P[:, 1]}, query, task)
 
     def sample(self, query: Any, support: Any = None, **options: Any) -> Array:
         """Draw targets of two classes, 1 for ``classes_[1]`` and 0 for ``classes_[0]``; see
@@ -379,24 +399,25 @@ class EmpiricalBayesClassifier(_Classifier):
         self,
         X: RowsLike,
         y: ValuesLike = None,
-        *,
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
+        *,
         n_support: SupportLike = None,
+        sample_weight: ValuesLike = None,
     ) -> float:
         """Return the accuracy on the query rows after adapting to the support rows of each task.
 
-        The model of each task is adapted to ``n_support`` rows and scored on the other rows; see
-        `EmpiricalBayesLearner.task_errors`.
+        For the arguments, see `EmpiricalBayesLearner.score`.
         """
         check_is_fitted(self, "learners_")
-        tasks = tasks_to_score(self, X, y, groups, side_info)
+        tasks = tasks_to_score(self, X, y, groups, side_info, sample_weight=sample_weight)
         sampling = SupportSampling.of(self.n_support if n_support is None else n_support)
         support, query = sampling.split(tasks, self.random_state)
         if not len(query.y):
             raise ValueError("X: there are no query rows to score; pass tasks with rows")
+        support, query, weights = weighted_rows(support, query, sample_weight)
         is_right = task_probabilities(self.learners_, query, support).argmax(axis=1) == query.y
-        return float(np.average(is_right, weights=query.frequency_weight))
+        return float(np.average(is_right, weights=weights))
 
     def _of_two_classes(self, method: str, advice: str = "") -> EmpiricalBayesLearner:
         """Return the only learner if there are two classes; raise ValueError with advice if there

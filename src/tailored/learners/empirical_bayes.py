@@ -34,13 +34,13 @@ from ..selection.data import Settings, TrainingData, has_many_columns
 from ..selection.learn import learn
 from ..selection.steps import STEPS
 from ..tasks.describing import data_notes
-from ..tasks.encoding import ROW_VALUES
+from ..tasks.encoding import ROW_VALUES, TaskColumns
 from ..tasks.episodes import SupportLike, SupportSampling
 from ..tasks.formula import Formula
 from ..tasks.rows import Scaling, in_content_order
 from ..tasks.task_set import TaskSet
 from .base import MetaLearner
-from .reading import Accepts, read, read_tensors, refuse_other_arguments
+from .reading import Accepts, fit_arguments, read, read_tensors, refuse_other_arguments
 
 #: Names of the losses for counts.
 COUNTS = ("poisson", "negative_binomial")
@@ -138,9 +138,11 @@ class EmpiricalBayesLearner(MetaLearner):
         self,
         X: RowsLike,
         y: ValuesLike = None,
-        *,
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
+        *,
+        task: TaskColumns | None = None,
+        target: str | None = None,
         validation: TaskSet | None = None,
         sample_weight: ValuesLike = None,
         frequency_weight: ValuesLike = None,
@@ -151,24 +153,31 @@ class EmpiricalBayesLearner(MetaLearner):
 
         Parameters
         ----------
-        X : TaskSet, TaskScan, or array (n, d) with ``y`` and ``groups``
+        X : dataframe with ``task`` and ``target``, array with ``y`` and ``groups``, TaskSet, TaskScan
             The model of a `tailored.scan` is selected on a random sample of at most 5,000 tasks,
             and then fitted to all of them (counts: to the sample only). With more tasks, their
             posterior is not stored; pass their rows to `predict_tasks` as support.
         y, groups, side_info
             See `TaskSet`; without ``groups`` all rows are one task.
+        task, target : str, optional
+            Columns of the task labels and of the targets of a dataframe, which is read by
+            `TaskSet.from_frame` with its defaults, and with these ``side_info``, weights and
+            exposures.  For other options, pass a TaskSet.
         validation : TaskSet, optional
             Tasks on which models are compared; by default, the training tasks are cross-validated,
             or split once if there are 500 or more (2,000 with many columns). With at most 5,000
             training tasks, the selected model is fitted to both.
         sample_weight, frequency_weight, exposure : arrays (n,), optional
-            Precisions and frequencies of the rows, and exposures of counts; see `TaskSet`.
+            Precisions and frequencies of the rows, and exposures of counts; see `TaskSet`.  With
+            ``task``, names of columns.
         checkpoint : path, optional
             Folder in which the statistics of a scan of more than 5,000 tasks are kept; until they
             are complete, it also holds a copy of the rows.  After an interruption, the same call
             gives a bitwise identical result.  The default is a temporary folder.
         """
         row_values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
+        data, row_values = fit_arguments(X, y, groups, side_info, task, target, **row_values)
+        X, y, groups, side_info = data
         if isinstance(X, TaskScan):
             reason = "a scan has its own columns; name them in tailored.scan"
             refuse_other_arguments(reason, y=y, groups=groups, side_info=side_info)

@@ -58,9 +58,10 @@ SMALLEST_TARGET = 1e-150
 #: Labels of a single task that was passed without a label.
 ONE_LABEL = np.zeros(1, dtype=int)
 WITHOUT_Y = (
-    "y: fit requires y to be passed, but the target y is None. If X is a table with all columns, "
-    "use fit(TaskSet.from_frame(X, task=..., target=...))."
+    "y: fit requires y to be passed, but the target y is None. If X is a dataframe with all "
+    "columns, use fit(X, task=..., target=...)."
 )
+OWN_VALUES = "a TaskSet has its own {name}; leave it out, or pass arrays"
 _READ_AGAIN = "Read the table like that of fit: TaskSet.from_frame(..., encoding=learner.encoding_)"
 
 
@@ -115,6 +116,55 @@ def refuse_other_arguments(reason: str, **arguments: object) -> None:
             raise TypeError(f"{name}: {reason.format(name=name)}")
 
 
+def fit_arguments(
+    X: RowsLike,
+    y: ValuesLike,
+    groups: ValuesLike,
+    side_info: SideInfoLike,
+    task: TaskColumns | None,
+    target: str | None,
+    **row_values: ValuesLike,
+) -> tuple[Any, dict[str, ValuesLike]]:
+    """Return X, y, groups and side_info of `fit`, and its values per row.
+
+    With ``task`` and ``target``, X is a frame, which is read as a task set, and the values per row
+    are names of its columns.
+    """
+    if task is None and target is None:
+        return (X, y, groups, side_info), row_values
+    given, missing = ("task", "target") if target is None else ("target", "task")
+    if task is None or target is None:
+        raise TypeError(f"{missing}: missing; {given}= was given, so name both columns of X")
+    if not is_frame(X):
+        found = f"task and target name columns of a dataframe, got {type(X).__name__}"
+        raise TypeError(f"X: {found}; pass a dataframe, or leave out task and target")
+    reason = "with task and target, it is read from X; leave {name} out"
+    refuse_other_arguments(reason, y=y, groups=groups)
+    _require_names(**row_values)
+    tasks = TaskSet.from_frame(X, task=task, target=target, side_info=side_info, **row_values)
+    return (tasks, None, None, None), {}
+
+
+def _require_names(**columns: object) -> None:
+    """Raise TypeError for an argument that is not the name of a column."""
+    for name, column in columns.items():
+        if not isinstance(column, str | None):
+            found = type(column).__name__
+            raise TypeError(f"{name}: for a dataframe, pass the name of a column; got {found}")
+
+
+def has_labels(X: RowsLike, groups: ValuesLike, task: TaskColumns | None) -> bool:
+    """Return whether the labels of rows are those of a task set, or those in the task columns of
+    `fit` in a frame.
+    """
+    if isinstance(X, TaskSet):
+        refuse_other_arguments(OWN_VALUES, groups=groups)
+        return True
+    if groups is not None or task is None or not is_frame(X):
+        return False
+    return set(as_columns(task)) <= set(read_frame(X, "X").columns)
+
+
 def read(
     learner: Learner,
     X: RowsLike,
@@ -135,8 +185,7 @@ def read(
     if isinstance(X, TaskScan):
         raise TypeError("X: only EmpiricalBayesLearner.fit takes a scan. Use TaskSet.from_frame.")
     if isinstance(X, TaskSet):
-        reason = "a TaskSet has its own {name}; leave it out, or pass arrays"
-        refuse_other_arguments(reason, y=y, groups=groups, side_info=side_info, **row_values)
+        refuse_other_arguments(OWN_VALUES, y=y, groups=groups, side_info=side_info, **row_values)
         if len(X) == 0:
             raise ValueError("X: the task set is empty; pass at least one task")
         if isinstance(learner.loss_, MarginLoss):
@@ -150,10 +199,14 @@ def read(
     encoding = None if reset else learner.encoding_
     tasks = TaskSet(X, y, groups, side_info, **row_values, encoding=encoding)
     if reset and groups is None and len(tasks.y) > 1:
-        routing = "sklearn.set_config(enable_metadata_routing=True) and params={'groups': ...}"
-        advice = f"pass groups= with a label for each row (in cross-validation: {routing})"
+        found = f"groups is None, so all {len(tasks.y)} rows are one task"
+        advice = "pass the label of each row's task, fit(X, y, groups)"
+        reason = "cross_val_score(..., groups=groups) gives them to the splitter only"
+        routing = "sklearn.set_config(enable_metadata_routing=True)"
         warn(
-            f"groups is None, so all {len(tasks.y)} rows are one task; {advice}", SingleTaskWarning
+            f"{found}; {advice}. {reason}: call {routing}, and pass "
+            "params={'groups': groups} instead",
+            SingleTaskWarning,
         )
     if not may_lack_names:
         _check_names_of_rows(learner, encoding, X, reset=reset)
@@ -268,14 +321,34 @@ def check_exposure(prior: Prior, exposure: ValuesLike, n_rows: int) -> NDArray[n
 
 
 def tasks_to_score(
-    learner: Learner, X: RowsLike, y: ValuesLike, groups: ValuesLike, side_info: SideInfoLike
+    learner: Learner,
+    X: RowsLike,
+    y: ValuesLike,
+    groups: ValuesLike,
+    side_info: SideInfoLike,
+    sample_weight: ValuesLike = None,
 ) -> TaskSet:
     """Return rows and targets as tasks; targets of a classifier are positions of its classes."""
     if isinstance(X, TaskSet):
+        refuse_other_arguments(OWN_VALUES, sample_weight=sample_weight)
         return X.replace(y=target_positions(X, learner.classes_)) if is_classifier(learner) else X
     if is_classifier(learner):
         y = class_positions(native(learner.classes_), native(np.asarray(y)))
-    return TaskSet(X, y, groups, side_info, encoding=learner.encoding_)
+    encoding = learner.encoding_
+    return TaskSet(X, y, groups, side_info, sample_weight=sample_weight, encoding=encoding)
+
+
+def weighted_rows(
+    support: TaskSet, query: TaskSet, sample_weight: ValuesLike
+) -> tuple[TaskSet, TaskSet, NDArray[np.float64] | None]:
+    """Return support rows, query rows and the weights of the query rows in a score.
+
+    The argument ``sample_weight`` of `score` weights rows in the score, not in the adaptation.
+    """
+    if sample_weight is None:
+        return support, query, query.frequency_weight
+    support, unweighted = (each.replace(sample_weight=None) for each in (support, query))
+    return support, unweighted, query.row_weights
 
 
 def read_rows(
@@ -553,7 +626,7 @@ def read_table(
     """Return the rows of a frame or task set as tasks, and ``order``: row i of the tasks is row
     ``order[i]`` of the frame.
 
-    ``name`` is the argument: "query", whose targets are not read, or "support".
+    ``name`` is the argument; only targets of "support" are read.
     """
     if isinstance(data, TaskSet):
         reason = "a TaskSet has its own {name}; leave it out, or pass a frame"
@@ -563,6 +636,7 @@ def read_table(
         raise ValueError(
             f"task: the learner was not fitted to a frame; name the label column of {name}"
         )
+    _require_names(exposure=exposure)
     frame, n_features, encoding = read_frame(data, name), learner.n_features_in_, learner.encoding_
     side = learner.columns_in_["side_info"]
     if (
@@ -581,7 +655,7 @@ def read_table(
             raise ValueError(
                 f"{name}: expected {n_features} feature columns as in fit, got {given}"
             )
-    target = None if name == "query" else target
+    target = target if name == "support" else None
     require_columns(
         frame, name, [*as_columns(task), *([] if target is None else [target]), *columns, *side]
     )
@@ -616,15 +690,10 @@ def read_table(
 
 
 def prediction_table(
-    columns: Mapping[str, NDArray[np.float64]],
-    query: Frame | TaskSet,
-    order: NDArray[np.intp],
-    task: TaskColumns,
+    columns: Mapping[str, NDArray[np.float64]], query: Frame | TaskSet, task: TaskColumns
 ) -> Any:
     """Return columns of predictions next to the task labels: a frame like the query, or a
     structured array.
-
-    Entry i of the columns belongs to row ``order[i]`` of a frame.
     """
     if isinstance(query, TaskSet):
         return as_records({"task": np.repeat(query.labels, query.sizes), **columns})
@@ -634,5 +703,4 @@ def prediction_table(
             raise ValueError(
                 f"task: the column {name!r} has the name of a column of predictions; rename it"
             )
-    back = np.argsort(order)
-    return with_columns(query, names, {name: values[back] for name, values in columns.items()})
+    return with_columns(query, names, columns)

@@ -30,9 +30,10 @@ from .._utils.validation import (
 )
 from ..exceptions import ConstantRepresentationWarning, UnhelpfulWarning
 from ..learners.base import MetaLearner
-from ..learners.reading import read
+from ..learners.reading import fit_arguments, read
 from ..losses import Loss
 from ..show.summary import Summary
+from ..tasks.encoding import TaskColumns
 from ..tasks.features import FeatureMap
 from ..tasks.rows import Array, Rows, Scaling
 from ..tasks.task_set import TaskSet
@@ -169,14 +170,20 @@ class IndependentLearner(PaperLearner):
         self,
         X: RowsLike,
         y: ValuesLike = None,
-        *,
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
+        *,
+        task: TaskColumns | None = None,
+        target: str | None = None,
     ) -> Self:
-        """Fit a model to each of the tasks, independently of the other tasks."""
+        """Fit a model to each of the tasks, independently of the other tasks.
+
+        Arguments are those of `EmpiricalBayesLearner.fit`.
+        """
         with self._all_or_nothing(reset=True):
             self._check_loss()
-            tasks = read(self, X, y, groups, side_info, reset=True)
+            data, _ = fit_arguments(X, y, groups, side_info, task, target)
+            tasks = read(self, *data, reset=True)
             d = self._n_weights
             if callable(self.tau):
                 given = GivenMap(self.tau, tasks.side_info is not None, d)
@@ -224,26 +231,30 @@ class SurrogateLearner(PaperLearner):
         self,
         X: RowsLike,
         y: ValuesLike = None,
-        *,
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
+        *,
+        task: TaskColumns | None = None,
+        target: str | None = None,
         validation: HeldOut | None = None,
     ) -> Self:
         """Learn from many tasks, one step per task in the given order.
 
         Parameters
         ----------
-        X : TaskSet, or array (n, d) with ``y`` and ``groups``
+        X : dataframe with ``task`` and ``target``, array (n, d) with ``y`` and ``groups``, or \
+TaskSet
             The training tasks.
-        y, groups, side_info
-            See `TaskSet`; without ``groups`` all rows are one task.
+        y, groups, side_info, task, target
+            See `EmpiricalBayesLearner.fit`.
         validation : TaskSet or pair of TaskSets, optional
             Tasks on which the step size is selected; by default some of the training tasks are held
             out.  A pair has the support rows and the query rows of the same tasks; otherwise they
             are drawn, see ``support``.
         """
         with self._all_or_nothing(reset=True):
-            self._learn((X, y, groups, side_info), validation, whole=True)
+            data, _ = fit_arguments(X, y, groups, side_info, task, target)
+            self._learn(data, validation, whole=True)
             del self._stream
         return self
 
@@ -251,9 +262,9 @@ class SurrogateLearner(PaperLearner):
         self,
         X: RowsLike,
         y: ValuesLike = None,
-        *,
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
+        *,
         validation: HeldOut | None = None,
     ) -> Self:
         """Continue with more tasks of a stream; a call that fails does not change the learner.
