@@ -27,7 +27,7 @@ from .moments import (
     Sums,
     TaskStatistics,
     Totals,
-    influence,
+    projected,
     used_columns,
 )
 from .rows import Tasks
@@ -36,7 +36,7 @@ from .sites import MOST_DIRECTIONS, ResponseRows
 
 #: Minimum noise variance, relative to the mean square of the targets; it keeps the evidence of
 #: interpolating models finite.
-NOISE_FLOOR = 1e-12
+NOISE_FLOOR = 2e-11
 #: This is added to the expected number of tasks of each component, so that no proportion becomes
 #: zero.
 EXTRA_COUNT = 1.0
@@ -511,13 +511,21 @@ def precisions(tasks: Tasks, model: Mixture) -> Iterator[tuple[slice, Array, Arr
     component.
     """
     tasks, model = tasks.gaussian(model)
+    L, pseudo_inverse, N = model.bases
     for part in batches_of(tasks):
         some = tasks.take(part)
-        # σ² XᵀV⁻¹X = G R
-        covariances = some.posterior(replace(model, side=None), Want(covariances=True)).covariances
-        R = influence(some, model, covariances) / model.noise
-        A = np.matmul(some.gram, R)
-        yield part, 0.5 * (A + A.transpose(0, 2, 1)), np.einsum("tji,tj->ti", R, some.cross)
+        GL, inverse = projected(some.gram, model)
+        LG = GL.transpose(0, 2, 1)
+        # The blocks of XᵀV⁻¹X: from the range of W, and in its null space.
+        A = GL @ inverse @ pseudo_inverse
+        A += A.transpose(0, 2, 1) @ N @ N.T
+        outside = (some.gram - GL @ inverse @ LG) / model.noise
+        A += N @ (N.T @ outside @ N) @ N.T
+        cross = some.cross[:, :, None]
+        u = inverse @ (L.T @ cross)
+        a = u.transpose(0, 2, 1) @ pseudo_inverse
+        a += (cross - GL @ u).transpose(0, 2, 1) @ N @ N.T / model.noise
+        yield part, 0.5 * (A + A.transpose(0, 2, 1)), a[:, 0]
 
 
 def most_likely_mean(tasks: Tasks, model: Mixture) -> Mixture:
@@ -534,8 +542,8 @@ def most_likely_mean(tasks: Tasks, model: Mixture) -> Mixture:
         left += A.sum(axis=0)
         right += a.sum(axis=0)
     # With collinear columns the solution is not unique: take the one of minimum norm.
-    scale = float(np.trace(left)) / d or 1.0
-    mean = np.linalg.lstsq(left / scale, right / scale, rcond=1e-10)[0]
+    size = np.sqrt(np.where(left.diagonal() > 0.0, left.diagonal(), 1.0))
+    mean = np.linalg.lstsq(left / size[:, None] / size, right / size, rcond=1e-13)[0] / size
     return replace(model, means=np.asarray(mean, dtype=np.float64)[None])
 
 

@@ -33,7 +33,7 @@ from .sites import MOST_DIRECTIONS, ResponseRows
 MOST_TOGETHER = 400
 #: Entries have the standard error NaN if they depend on a direction whose information is below this
 #: fraction of the largest.
-UNKNOWN = 1e-10
+UNKNOWN = 1e-13
 
 
 @dataclass(frozen=True)

@@ -157,12 +157,12 @@ class Mixture(Record):
         return [v[:, k] * np.sqrt(e[k]) for e, v, k in zip(values, vectors, kept, strict=True)]
 
     @cached_property
-    def inverse(self) -> tuple[Array, Array]:
-        """The pseudo-inverse W⁺ of the first covariance, and the projection onto its null space."""
-        values, vectors = (part[0] for part in self.eigen)
-        n_absent = len(values) - self.components.ranks[0]
-        present, absent = vectors[:, n_absent:], vectors[:, :n_absent]
-        return (present / values[n_absent:]) @ present.T, absent @ absent.T
+    def bases(self) -> tuple[Array, Array, Array]:
+        """The root L (d, p) of the first covariance, its pseudo-inverse L⁺ (p, d), and a basis N
+        (d, d − p) of the null space.
+        """
+        L, vectors = self.factors[0], self.eigen[1][0]
+        return L, (L / (L**2).sum(axis=0)).T, vectors[:, : len(L) - L.shape[1]]
 
     def log_proportions(self, side: Array | None) -> Array:
         """Return log π, (K,), or (T, K) if there are gates."""

@@ -392,17 +392,25 @@ def influence(tasks: Any, model: Mixture, covariances: Array) -> Array:
     It is ``Σ_k r_k (I + W_k G/σ²)⁻¹`` with G = XᵀX.
 
     ``covariances`` are those of `Expected`, C.  The general formula I − C G/σ² loses precision by
-    cancellation if the rows determine the coefficients.  With one component, this formula is used
-    only outside the range of W, and C W⁺ inside.
+    cancellation if the rows determine the coefficients; with one component, see `projected`.
     """
-    d = tasks.n_features
     if model.n_components > 1:
+        d = tasks.n_features
         return np.asarray(np.eye(d) - np.matmul(covariances, tasks.gram) / model.noise)
-    inverse, absent = model.inverse
-    if model.components.ranks[0] < d:
-        inverse = inverse - tasks.gram @ absent / model.noise
-        return np.asarray(np.matmul(covariances, inverse) + absent)
-    return np.asarray(covariances @ inverse)
+    (L, pseudo_inverse, N), (GL, inverse) = model.bases, projected(tasks.gram, model)
+    outside = N - L @ inverse @ (GL.transpose(0, 2, 1) @ N)
+    return np.asarray(L @ (model.noise * inverse) @ pseudo_inverse + outside @ N.T)
+
+
+def projected(gram: Array, model: Mixture) -> tuple[Array, Array]:
+    """Return G L (T, d, p) and (σ²I + LᵀGL)⁻¹ (T, p, p) for one component W = LLᵀ.
+
+    In the range of W, posteriors and information follow from these without a difference of large
+    numbers, however small σ² is.
+    """
+    L = model.bases[0]
+    GL = gram @ L
+    return GL, np.linalg.inv(model.noise * np.eye(L.shape[1]) + L.T @ GL)
 
 
 def _sums(

@@ -153,7 +153,7 @@ class EmpiricalBayesLearner(MetaLearner):
 
         Parameters
         ----------
-        X : dataframe with ``task`` and ``target``, array with ``y``, ``groups``, TaskSet or TaskScan
+        X : dataframe with ``task`` and ``target``, array with ``y``, ``groups``, TaskSet, TaskScan
             The model of a `tailored.scan` is selected on a random sample of at most 5,000 tasks,
             and then fitted to all of them (counts: to the sample only). With more tasks, their
             posterior is not stored; pass their rows to `predict_tasks` as support.
