@@ -77,15 +77,15 @@ def draw_tables():
     for ax, (rows, title) in zip(axes, titles.items(), strict=True):
         part = scores[scores["rows"] == rows].sort_values("ratio", ascending=False)
         for kind, colour in kinds.items():
-            for inside, marker in ((True, "o"), (False, "<")):
-                at = np.flatnonzero((part["kind"] == kind) & ((part["ratio"] >= low) == inside))
-                x = part["ratio"].iloc[at].clip(lower=low)
-                label = words[kind] if inside else None
-                ax.plot(x, at, marker, ms=4, color=colour, label=label)
+            x = part["ratio"].where(part["kind"] == kind).clip(low, high).to_numpy()
+            at = np.arange(len(x))
+            for marker, here in (("<", x == low), (">", x == high), ("o", (low < x) & (x < high))):
+                label = words[kind] if marker == "o" else None
+                ax.plot(x[here], at[here], marker, ms=4, color=colour, label=label)
         ax.axvline(1.0, color=GREY, linewidth=1)
         median = 100 * (part["ratio"].median() - 1)
-        ax.set(title=f"{title} observed: {median:+.1f} %", yticks=[], xscale="log")
-        ax.set_xlim(0.95 * low, high)
+        ax.set(title=f"{title}: median {median:+.1f} %", yticks=[], xscale="log")
+        ax.set_xlim(0.95 * low, 1.05 * high)
         ax.set_xticks([0.5, 0.7, 1.0, 1.4], ["0.5", "0.7", "1", "1.4"], minor=False)
         ax.minorticks_off()
     axes[0].legend(fontsize=8, loc="lower left")
