@@ -410,7 +410,7 @@ def projected(gram: Array, model: Mixture) -> tuple[Array, Array]:
     """
     L = model.bases[0]
     GL = gram @ L
-    return GL, np.linalg.inv(model.noise * np.eye(L.shape[1]) + L.T @ GL)
+    return GL, np.asarray(np.linalg.inv(model.noise * np.eye(L.shape[1]) + L.T @ GL))
 
 
 def _sums(

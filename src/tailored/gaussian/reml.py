@@ -301,6 +301,8 @@ def _newton(
     """
     x, (value, gradient, information) = start, objective(start)
     gain, longest = np.inf, 2.0
+    if not np.isfinite(information).all():
+        return End(x, np.inf, gain)
     for _ in range(most):
         values, vectors = np.linalg.eigh(information)
         curvature = np.maximum(np.abs(values), 1e-10 * np.abs(values).max())
@@ -312,7 +314,8 @@ def _newton(
         step *= min(1.0, longest / float(np.abs(step).max()))
         for _ in range(12):
             new = objective(x + step)
-            if new[0] < value:
+            # Without noise the likelihood may be unbounded, or have infinite derivatives.
+            if -np.inf < new[0] < value and np.isfinite(new[2]).all():
                 break
             step /= 4.0
         else:
