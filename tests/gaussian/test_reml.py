@@ -130,8 +130,9 @@ def test_gradient_is_the_derivative_of_the_criterion(with_side, restricted):
 
 def test_a_search_that_ends_at_its_limit_warns(monkeypatch):
     X, y, groups = panel(0)
-    monkeypatch.setattr("tailored.gaussian.reml.MOST_STEPS", 0)
-    with pytest.warns(ConvergenceWarning, match="stopped after 0 steps"):
+    monkeypatch.setattr("tailored.gaussian.reml.NEWTON_STEPS", 0)
+    monkeypatch.setattr("tailored.gaussian.reml.MOST_STEPS", 1)
+    with pytest.warns(ConvergenceWarning, match="stopped after 1 steps"):
         EmpiricalBayesLearner(varying=[0], covariance="full").fit(X, y, groups=groups)
 
 

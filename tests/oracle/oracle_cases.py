@@ -69,7 +69,7 @@ def selected(rng, checks):
     check_reading(checks, table, tasks)
     if learner.n_components_ == 1 and learner.prior_.shared is None and not table.roles:
         _check_posteriors(checks, table, learner, tasks)
-    support, query, full = check_methods(checks, table, learner, rng)
+    support, query, full = check_methods(checks, table, learner, rng, 1e-7)
     if options["loss"] in ("squared", "absolute"):
         check_totals(checks, table, learner, support, query, full, rng)
     rename(rng, checks, table, options, support, query, full, 1e-7)

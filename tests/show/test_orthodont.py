@@ -137,9 +137,7 @@ def test_side_information_of_new_tasks(learner):
 
 def test_messages_of_fit_and_tables():
     for learner in (EmpiricalBayesLearner, EmpiricalBayesClassifier):
-        with pytest.raises(
-            ValueError, match=r"requires y .*TaskSet\.from_frame\(X, task=\.\.\., target="
-        ):
+        with pytest.raises(ValueError, match=r"requires y .*use fit\(X, task=\.\.\., target="):
             learner().fit(FRAME)
     with pytest.raises(
         ValueError, match=r"for proportions, pass two rows each, .* frequency_weight"

@@ -406,11 +406,14 @@ def projected(gram: Array, model: Mixture) -> tuple[Array, Array]:
     """Return G L (T, d, p) and (σ²I + LᵀGL)⁻¹ (T, p, p) for one component W = LLᵀ.
 
     In the range of W, posteriors and information follow from these without a difference of large
-    numbers, however small σ² is.
+    numbers, however small σ² is.  Below the rounding errors of LᵀGL, σ² makes no difference.
     """
     L = model.bases[0]
     GL = gram @ L
-    return GL, np.asarray(np.linalg.inv(model.noise * np.eye(L.shape[1]) + L.T @ GL))
+    inside = L.T @ GL
+    rounding = 4.0 * np.finfo(float).eps * np.trace(inside, axis1=-2, axis2=-1)
+    noise = np.maximum(model.noise, rounding)[..., None, None]
+    return GL, np.asarray(np.linalg.inv(noise * np.eye(L.shape[1]) + inside))
 
 
 def _sums(

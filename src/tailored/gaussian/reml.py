@@ -31,11 +31,13 @@ from .mixture import Mixture
 from .moments import Moments, times, used_columns
 from .side import Term, design, information_of, roots_of, side_effects
 
-#: Maximum number of Newton steps.
-MOST_STEPS = 200
-#: The search stops if a step would raise the log likelihood by less than `CONVERGED`, and warns if
-#: it ends above `UNFINISHED`.
-CONVERGED, UNFINISHED = 1e-9, 1e-3
+#: Maximum number of Newton steps, and of steps of L-BFGS.
+NEWTON_STEPS, MOST_STEPS = 30, 500
+#: Newton's method has converged if a step would raise the log likelihood by less than this.  If it
+#: has not, as where W is singular, L-BFGS continues.
+CONVERGED = 1e-9
+#: Minimum noise variance, as a part of that of EM, whose rounding errors are larger.
+NOISE_PART = 0.02
 #: Maximum number of random effects of a task for Newton steps; with more, the search is L-BFGS.
 NEWTON_EFFECTS = 20
 #: Minimum standard deviation of a random effect at the start, relative to the standard error of one
@@ -174,14 +176,12 @@ def maximise_restricted(
     pattern: NDArray[np.bool_],
     terms: Sequence[Term] = (),
     is_restricted: bool = True,
-    limit: int | None = None,
     basis: Array | None = None,
 ) -> tuple[Mixture, float | None]:
     """Return the REML (or maximum likelihood) fit and its log likelihood.
 
     The random effects u in ``w = basis @ u`` have a covariance that is zero outside ``pattern`` (d,
-    d). The log likelihood is None for maximum likelihood with a shrunk Γ.  A ``limit`` of steps
-    stops the search without a warning.
+    d). The log likelihood is None for maximum likelihood with a shrunk Γ.
     """
     totals, basis = tasks.totals(), np.eye(tasks.n_features) if basis is None else basis
     v = np.flatnonzero(pattern.diagonal() & used_columns(totals.gram))
@@ -198,7 +198,7 @@ def maximise_restricted(
     root = np.linalg.cholesky(
         relative + np.eye(len(v)) * np.maximum(1e-4, 1.0 - relative.diagonal())
     )
-    floor = noise_floor(totals)
+    floor = NOISE_PART * noise_floor(totals)
 
     def unpacked(parameters: Array) -> tuple[Array, float]:
         factor = np.zeros((len(v), len(v)))
@@ -226,29 +226,33 @@ def maximise_restricted(
         return found.value, np.append(gradient, share * found.of_log_noise), information
 
     starts = [np.append(root[entries], np.log(max(start.noise - floor, 0.1 * start.noise)))]
+    variances, noise = criterion.single_tasks
+    ends = [(np.sqrt(variances) / unit, noise)]
     if basis[-1, :-1].any():
-        # If columns are far from zero, there are several maxima: also start with the variances of
-        # the coefficients of single tasks, and with the whole variance in one effect.
+        # If columns are far from zero, there are several maxima: also start with the whole variance
+        # in one effect.
         between = float(np.sum(before * (loadings.T @ totals.gram @ loadings))) / tasks.n_rows
         half = 0.5 * (start.noise + between)
         even = np.sqrt(half * tasks.n_rows / squares) / unit
-        ends = [(even * np.where(own, 1.0, 1e-3), half) for own in np.eye(len(v))]
-        variances, noise = criterion.single_tasks
-        ends.append((np.sqrt(variances) / unit, noise))
-        starts += [np.append(sizes, np.log(noise)) for sizes, noise in ends]
-    most = limit or MOST_STEPS
+        ends += [(even * np.where(own, 1.0, 1e-3), half) for own in np.eye(len(v))]
     if len(v) <= NEWTON_EFFECTS:
-        found = min((_newton(objective, x, most) for x in starts), key=lambda end: end.value)
-        best, is_unfinished = found.x, found.gain > UNFINISHED
-    else:
-        options = {"maxfun": most, "maxiter": most, "gtol": 1e-7 * len(tasks), "ftol": 1e-13}
-        search = minimize(
-            lambda x: objective(x)[:2], starts[0], jac=True, method="L-BFGS-B", options=options
+        starts += [np.append(np.diag(sizes)[entries], np.log(noise)) for sizes, noise in ends]
+        found = min(
+            (_newton(objective, x, NEWTON_STEPS) for x in starts), key=lambda end: end.value
         )
-        best, is_unfinished = search.x, search.status == 1
-    if is_unfinished and limit is None:
+    else:
+        found = End(starts[0], np.inf, np.inf)
+    best, is_unfinished = found.x, False
+    if found.gain > CONVERGED:
+        options = {"maxiter": MOST_STEPS, "gtol": 1e-7 * len(tasks), "ftol": 1e-13}
+        search = minimize(
+            lambda x: objective(x)[:2], best, jac=True, method="L-BFGS-B", options=options
+        )
+        if search.fun < found.value:
+            best, is_unfinished = search.x, search.status == 1
+    if is_unfinished:
         warn(
-            f"fit: the search for the variances stopped after {most} steps, so they may be "
+            f"fit: the search for the variances stopped after {MOST_STEPS} steps, so they may be "
             "inaccurate. Leave out collinear columns, or list fewer columns in `varying`.",
             ConvergenceWarning,
         )

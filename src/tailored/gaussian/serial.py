@@ -29,9 +29,8 @@ from .reml import maximise_restricted
 
 #: Bounds of ρ, and upper bound of ℓ as a multiple of the duration of the longest series.
 SHARES, LONGEST = (1e-3, 1e3), 10.0
-#: Maximum number of evaluations of the likelihood in (ρ, ℓ), and of steps that estimate W and σ² in
-#: each of them.
-EVALUATIONS, STEPS = 60, 30
+#: Maximum number of evaluations of the likelihood in (ρ, ℓ).
+EVALUATIONS = 60
 
 
 @dataclass(frozen=True)
@@ -171,7 +170,7 @@ def fit_serial(
 
     def objective(parameters: Array) -> float:
         statistics = SerialNoise(column, *np.exp(parameters)).statistics(tasks, scaling)
-        value = maximise_restricted(statistics, start, pattern, (), reml, STEPS, basis)[1]
+        value = maximise_restricted(statistics, start, pattern, (), reml, basis)[1]
         assert value is not None
         return -value
 

@@ -249,10 +249,9 @@ def selection_table(model: FittedModel) -> Table:
         "The first structure is selected. density difference: held-out log predictive density "
         "minus that of the selected structure, in nats per task, with its paired standard error. "
         f"held-out error: mean {error_name(model.training.loss)} given support rows. A structure "
-        "with a higher density is not selected if its total error (with plus without support rows) "
-        "is higher than that of the simplest one, or if a low-rank covariance is as good; a "
-        "mixture, if its density is not higher by two standard errors or its error is higher. The "
-        "page Concepts has the whole rule."
+        "with a higher density is not selected if its errors are higher than those of simpler "
+        "ones, or if a low-rank covariance is as good; a mixture, if its density is not higher by "
+        "two standard errors. The page Concepts has the whole rule."
     )
     return Table.of_rows("Selection on held-out tasks", names, rows, caption)
 

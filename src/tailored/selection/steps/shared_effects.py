@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...gaussian.em import fit_roughly
-from ...gaussian.mixture import Mixture, Want
+from ...gaussian.mixture import Mixture
 from ...gaussian.responses import NegativeBinomial, Poisson
 from ...gaussian.rows import Tasks
 from ...gaussian.side import LARGEST_EFFECT, STEPS, best_gain, changes_of_relevance
@@ -68,15 +68,12 @@ class SharedTerm(NamedTuple):
 
 
 class GaussianRows(NamedTuple):
-    """Rows with a common noise variance, and the posterior covariances C (T, d, d) of the tasks'
-    coefficients.
-    """
+    """Rows with a common noise variance."""
 
     X: Array
     y: Array
     roots: Array  # (n,) factors by which the rows were multiplied
     noise: float
-    C: Array
 
 
 def accept_shared_effects(state: State, table: Table) -> State:
@@ -244,7 +241,7 @@ def _fit(
         statistics = data.statistics_of(rest)
         model = fit_roughly(statistics, data.settings.varying)
         rows = _gaussian_rows(data, rest, statistics, model, part)
-        H, d = _information(rows, tasks.offsets, Z), rows.X.shape[1]
+        H, d = _information(rows, tasks.offsets, Z, model.bases[0]), rows.X.shape[1]
         on_mean, projected = _integrate_mean(H, d)
         gamma, found = _select(projected, terms, of)
         is_linear = statistics.is_gaussian or not effects.levels
@@ -292,27 +289,29 @@ def _gaussian_rows(
     """
     if isinstance(statistics, ResponseRows):
         precisions, y, *_ = statistics.gaussian_rows(model)
-        roots, sites = np.sqrt(precisions), statistics.sites_of(precisions, y)
-        C = sites.posterior(
-            replace(model, noise=1.0, side=None), Want(covariances=True)
-        ).covariances
-        return GaussianRows(statistics.X * roots[:, None], (y + fitted) * roots, roots, 1.0, C)
+        roots = np.sqrt(precisions)
+        return GaussianRows(statistics.X * roots[:, None], (y + fitted) * roots, roots, 1.0)
     X, y = data.scaling.weighted_rows(tasks)
     weights = tasks.row_weights
     roots = np.ones(len(y)) if weights is None else np.sqrt(weights)
-    C = statistics.posterior(model, Want(covariances=True)).covariances
-    return GaussianRows(X, y + fitted / data.scaling.target * roots, roots, model.noise, C)
+    return GaussianRows(X, y + fitted / data.scaling.target * roots, roots, model.noise)
 
 
-def _information(rows: GaussianRows, offsets: NDArray[np.intp], Z: Array) -> Array:
-    """Return the sum over tasks of MᵀS⁻¹M for M = [X, Z, y] and S = XWXᵀ + σ²I."""
-    X, y, roots, noise, C = rows
-    M = np.column_stack([X, Z * roots[:, None], y])
-    H = M.T @ M
-    for t, (start, stop) in enumerate(pairwise(offsets)):
-        K = X[start:stop].T @ M[start:stop]
-        H -= K.T @ (C[t] @ K) / noise
-    return H / noise
+def _information(rows: GaussianRows, offsets: NDArray[np.intp], Z: Array, L: Array) -> Array:
+    """Return the sum over tasks of MᵀS⁻¹M for M = [X, Z, y], S = XWXᵀ + σ²I and W = LLᵀ.
+
+    MᵀS⁻¹M is the minimum of (M − XLB)ᵀ(M − XLB)/σ² + BᵀB over B.  This sum of squares is positive
+    semidefinite, however small σ² is.
+    """
+    X, y, roots, noise = rows
+    M, XL = np.column_stack([X, Z * roots[:, None], y]), X @ L
+    ridge, H = noise * np.eye(L.shape[1]), np.zeros((M.shape[1], M.shape[1]))
+    for start, stop in pairwise(offsets):
+        own, xl = M[start:stop], XL[start:stop]
+        B = np.linalg.solve(ridge + xl.T @ xl, xl.T @ own)
+        rest = own - xl @ B
+        H += rest.T @ rest / noise + B.T @ B
+    return H
 
 
 def _integrate_mean(H: Array, d: int) -> tuple[Array, Array]:
@@ -328,7 +327,7 @@ def _growth(
     """Return multiples of W and of the noise variances ``own`` (n,) that add about ZCov(u)Zᵀ to S,
     by Fisher scoring.
     """
-    X, _, roots, noise, C = rows
+    X, _, roots, noise = rows
     left, right = np.zeros((2, 2)), np.zeros(2)
     few = np.flatnonzero(np.diff(offsets) <= MOST_GROWN)
     for t in few[:: 1 + len(few) // MOST_GROWN]:
@@ -336,7 +335,7 @@ def _growth(
         x, z = X[at], Z[at] * roots[at, None]
         present = z.any(axis=0)
         missing = z[:, present] @ covariance[np.ix_(present, present)] @ z[:, present].T
-        inverse = (np.eye(len(x)) - x @ C[t] @ x.T / noise) / noise
+        inverse = np.linalg.inv(x @ W @ x.T + noise * np.eye(len(x)))
         changes = [x @ W @ x.T, np.diag(own[at])]
         weighted = [inverse @ change @ inverse for change in changes]
         left += [[np.sum(each * change) for change in changes] for each in weighted]
