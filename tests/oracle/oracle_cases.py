@@ -265,7 +265,7 @@ def _check_generalised(checks, table, learner, tasks, kind, options):
     w = ones if tasks.row_weights is None else tasks.row_weights
     dispersion = found.noise.get("dispersion", 0.0)
     name = "negative_binomial" if dispersion else kind
-    spread = np.sqrt(np.diag(found.W))
+    spread = found.deviations
     varying = np.flatnonzero(spread > 1e-7 * max(spread.max(), 1e-300))
     values, vectors = np.linalg.eigh(found.W[np.ix_(varying, varying)])
     L = vectors * np.sqrt(np.maximum(values, 0.0))
@@ -305,7 +305,7 @@ def _check_generalised_totals(checks, table, learner, tasks, kind, support, quer
     dispersion = found.noise.get("dispersion", 0.0)
     name = "negative_binomial" if dispersion else kind
     b = found.means(tasks)[0]
-    spread = np.sqrt(np.diag(found.W))
+    spread = found.deviations
     varying = np.flatnonzero(spread > 1e-3 * max(spread.max(), 1e-300))
     W = found.W[np.ix_(varying, varying)]
     correlations = W / np.outer(spread[varying], spread[varying])

@@ -258,7 +258,8 @@ def maximise_restricted(
         )
     factor, noise = unpacked(best)
     value, _, _, fixed, _ = criterion(factor @ factor.T, noise)
-    W = loadings @ factor @ factor.T @ loadings.T
+    root = loadings @ factor
+    W = root @ root.T
     Q = criterion.directions[0]
     b, z = np.split(fixed, [Q.shape[1]])
     model = replace(start, means=(Q @ b)[None], covariances=W[None], noise=noise)
