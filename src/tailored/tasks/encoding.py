@@ -620,13 +620,13 @@ def side_column(column: Column) -> np.ndarray:
     if column.dtype in (nw.Categorical, nw.Enum):
         codes, distinct = _coded(column)  # integer categories must not be read as numbers
         return np.array([*distinct, None], dtype=object)[codes]
-    refuse_misread_text(column, f"side_info: column {column.name!r}")
+    refuse_misread_text(column, f"Column {column.name!r}")
     return np.fromiter(column.to_list(), dtype=object, count=len(column))
 
 
 def declared_types(frame: Frame, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Return the categories of the columns of side information whose dtypes are ordered."""
-    kinds = {name: encoding_class(frame[name], f"side_info: column {name!r}") for name in names}
+    kinds = {name: encoding_class(frame[name], f"Column {name!r}") for name in names}
     ordered = [name for name, kind in kinds.items() if kind is OrderedEncoding]
     return {name: ordered_categories(frame[name]) for name in ordered}
 
