@@ -47,7 +47,7 @@ Mask = NDArray[np.bool_]
 MOST_DIRECTIONS = 3
 #: Numbers of nodes along the principal axes of LLᵀ, in increasing order, and size of the sample for
 #: more columns; the second entry is for rough fits, which are only compared with each other.
-NODES = ((), (21,), (9, 15), (5, 7, 9)), ((), (9,), (5, 7), (3, 5, 7))
+NODES = ((), (21,), (9, 15), (5, 7, 9)), ((), (5,), (3, 5), (3, 3, 5))
 SAMPLED = 512, 64
 #: Placing of the nodes: number of nodes for the moments of a row, tolerance in standard deviations,
 #: maximum number of steps.
