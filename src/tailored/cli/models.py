@@ -108,6 +108,8 @@ class TableCommand(Command):
 
     def read_tasks(self) -> TaskSet:
         """Read the tasks of the table, with the given columns or those of the formula."""
+        import pyarrow as pa
+
         from ..tasks.encoding import as_columns
         from ..tasks.parsing import parse
         from ..tasks.task_set import TaskSet
@@ -120,7 +122,9 @@ class TableCommand(Command):
         options: Any = {"exposure": self.exposure, "time": self.time}
         options["side_columns"] = _names(self.side_columns)
         labels = _names(self.task) or list(as_columns(parse(self.formula).task))
-        table, options["side_info"] = _read_tables(self.data, self.side_info, labels)
+        # Identifiers such as 00308 must not become numbers.
+        types = dict.fromkeys(labels, pa.string())
+        table, options["side_info"] = _read_tables(self.data, self.side_info, labels, types)
         if self.formula is not None:
             tasks = TaskSet.from_formula(self.formula, table, missing="drop", **options)
         else:
@@ -395,13 +399,13 @@ def _read_tables(
 
 
 def _label_types(learner: Any) -> dict[str, Any]:
-    """Return the type of task labels in CSV files: strings that look like numbers stay strings, if
-    those of the model are strings.
-    """
+    """Return the types of task labels in CSV files: strings if those of the model are strings."""
     import pyarrow as pa
 
-    labels, names = getattr(learner, "task_labels_", None), learner.encoding_.task_columns
-    return {names[0]: pa.string()} if labels is not None and labels.dtype.kind == "U" else {}
+    labels, names = getattr(learner, "task_labels_", ()), learner.encoding_.task_columns
+    parts = labels[0] if len(names) > 1 and len(labels) else labels[:1]
+    is_text = len(parts) > 0 and all(isinstance(part, str) for part in parts)
+    return dict.fromkeys(names, pa.string()) if is_text else {}
 
 
 def _names(text: str | None) -> list[str] | None:

@@ -34,8 +34,8 @@ from .rows import Tasks
 from .scoring import LARGEST_SCALE, LARGEST_START, SAMPLE, Scoring
 from .sites import MOST_DIRECTIONS, ResponseRows
 
-#: Minimum noise variance of EM, relative to the mean square of the targets; it keeps the evidence of
-#: interpolating models finite.
+#: Minimum noise variance of EM, relative to the mean square of the targets; it keeps the evidence
+#: of interpolating models finite.
 NOISE_FLOOR = 1e-9
 #: This is added to the expected number of tasks of each component, so that no proportion becomes
 #: zero.

@@ -23,7 +23,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from ..gaussian.errors import MeanCovariance
@@ -31,7 +30,7 @@ from ..gaussian.moments import influence
 from ..gaussian.responses import Likelihood, Predictors
 from ..tasks.rows import Array, dense
 from ..tasks.task_set import TaskSet
-from .base import Index, QueryRows, adapt_tasks, multiples_of, predict
+from .base import Index, Posterior, QueryRows, adapt_tasks, multiples_of, predict
 from .intervals import noise_variances
 from .mixture import MixturePrior
 
@@ -52,23 +51,14 @@ def adding(group: Index, n_groups: int, factors: Array) -> sparse.csr_array:
     return sparse.csr_array((factors, (group, np.arange(len(group)))), (n_groups, len(group)))
 
 
-def _variance_ratios(prior: MixturePrior, n_rows: NDArray[np.int64], influence: Array) -> Array:
-    """Return the mean ratio of actual to implied variances of held-out rows, for tasks with this
-    many support rows.
-
-    The calibrated noise variance of a task depends on its residuals.  Here it has its expected
-    value: a prior with the influence R (d, d) leaves ``n − d + tr R`` of n squared residuals.  The
-    residuals of a single task would be too uncertain for totals.
-    """
-    noise, calibration = prior.model.noise, prior.calibration
+def _variance_ratios(prior: MixturePrior, posterior: Posterior) -> Array:
+    """Return the ratio of actual to implied variances of held-out rows, for each task."""
+    calibration, n_rows = prior.calibration, posterior.n_rows
     if calibration is None:
         return np.ones(len(n_rows))
-    squares = noise * (n_rows - prior.n_weights + np.trace(influence, axis1=1, axis2=2))
-    own = noise_variances(
-        np.maximum(squares, 0.0), n_rows, calibration.noise, calibration.noise_rows
-    )
+    own = noise_variances(posterior.squares, n_rows, calibration.noise, calibration.noise_rows)
     # The deviation does not depend on the coverage.
-    return np.asarray(multiples_of(prior, n_rows, 0.01)[0][:, 2] ** 2 * own / noise)
+    return np.asarray(multiples_of(prior, n_rows, 0.01)[0][:, 2] ** 2 * own / prior.model.noise)
 
 
 @dataclass(frozen=True)
@@ -108,8 +98,8 @@ class JointRows:
     ) -> JointRows:
         """Return the joint distribution of query rows, given the support rows of the same tasks.
 
-        ``calibrated`` multiplies variances by the mean ratio of actual to implied variances of
-        held-out rows.
+        ``calibrated`` multiplies the variances of each task by the ratio of actual to implied
+        variances of held-out rows, as the intervals of `predict` do.
         """
         model, T, levels = prior.model, len(support), []
         posterior, rows = adapt_tasks(prior, support), QueryRows.of(query)
@@ -125,7 +115,7 @@ class JointRows:
             influence(*statistics.gaussian(part), of_part)
             for part, of_part in zip(model.parts, C, strict=True)
         ]
-        scale = _variance_ratios(prior, posterior.n_rows, R[0]) if calibrated else np.ones(T)
+        scale = _variance_ratios(prior, posterior) if calibrated else np.ones(T)
         side = np.hstack(
             [np.ones((T, 1)), np.zeros((T, 0)) if statistics.side is None else statistics.side]
         )

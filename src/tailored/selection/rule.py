@@ -9,7 +9,7 @@ by two paired standard errors; a *richer* structure has to raise the density by 
 (3) correlated noise in time, richer, without a higher error given rows;
 (4) side information that has effects on the coefficients, a proposal;
 (5) covariance with the highest density whose total error (with plus without rows) does not exceed
-that of the simplest, unless only that without rows is higher, by less than a standard error;
+that of the simplest, unless it is significantly lower given rows and not higher without;
 (6) low rank, a proposal;
 (7) mixture of components if coefficients are not Gaussian by two standard errors, richer, without
 higher errors than (5);
@@ -97,16 +97,15 @@ def is_usable(richer: Score, simplest: Score) -> bool:
     """Return whether the errors of a covariance do not exclude it.
 
     Its total error must not be higher than that of the simplest covariance, unless its error given
-    support rows is lower by two paired standard errors: where tasks differ much more than their
-    rows, the sum is decided by chance.  Without support rows, the error may then be higher by one
-    standard error.
+    support rows is lower by two paired standard errors, and that without rows not higher by as
+    much: where tasks differ much more than their rows, the sum is decided by chance.
     """
     if richer.total_error <= simplest.total_error:
         return True
     with np.errstate(invalid="ignore"):  # a task may have an infinite error under both
         falls = simplest.errors - richer.errors
         rises = richer.prior_errors - simplest.prior_errors
-    return significant(falls) and not significant(rises, n_errors=1.0)
+    return significant(falls) and not significant(rises)
 
 
 def known_mean(errors: Array) -> float:
@@ -115,8 +114,8 @@ def known_mean(errors: Array) -> float:
     return float(known.mean()) if len(known) else 0.0
 
 
-def significant(gains: Array, n_errors: float = RICHER) -> bool:
-    """Return whether the mean of paired gains exceeds zero by ``n_errors`` standard errors.
+def significant(gains: Array) -> bool:
+    """Return whether the mean of paired gains exceeds zero by `RICHER` standard errors.
 
     Return False with fewer than two tasks.  If any gain is infinite, return whether none is −inf.
     """
@@ -125,7 +124,7 @@ def significant(gains: Array, n_errors: float = RICHER) -> bool:
         return False
     if np.isinf(gains).any():
         return not (gains == -np.inf).any()
-    return bool(gains.mean() > n_errors * standard_errors(gains))
+    return bool(gains.mean() > RICHER * standard_errors(gains))
 
 
 def least_gain(n_alternatives: int) -> float:
