@@ -363,7 +363,7 @@ def test_text_among_numbers_is_an_error(folder, numeric_models):
     frame.to_csv(data, index=False)
     done = run("fit", data, *ROLES, code=2)
     assert "Column 'hours' holds numbers as strings, such as '" in done.stderr
-    assert "but also 'k.A.'. Convert it: pandas.to_numeric(frame['hours'])" in done.stderr
+    assert "but also 'k.A.'. Correct the file. If they are categories, add a" in done.stderr
     frame.assign(school=frame["school"].str[1:].astype(int)).to_csv(data, index=False)
     for options, name in (
         ((data,), ""),

@@ -22,6 +22,7 @@ from tailored import (
     TaskSet,
     UnconditionalLearner,
 )
+from tailored.datasets import load_schools
 from tailored.exceptions import SingleTaskWarning
 from tailored.paper import ProjectedSGD
 
@@ -392,3 +393,18 @@ def test_without_routing_a_warning_says_what_to_do():
         "call sklearn.set_config(enable_metadata_routing=True), and pass params={'groups': groups}",
     ):
         assert part in text
+
+
+def test_methods_that_read_targets_take_the_frame_of_fit():
+    pupils, schools = load_schools()
+    learner = EmpiricalBayesLearner(n_jobs=1)
+    learner.fit(pupils, task="school", target="score", side_info=schools)
+    tasks = TaskSet.from_frame(
+        pupils, task="school", target="score", side_info=schools, encoding=learner.encoding_
+    )
+    assert learner.score(pupils, side_info=schools) == learner.score(tasks)
+    assert learner.effects(pupils, side_info=schools).equals(learner.effects(tasks))
+    with pytest.raises(ValueError, match="X: the frame has no column 'score'"):
+        learner.score(pupils.drop(columns="score"), side_info=schools)
+    with pytest.raises(TypeError, match=r"tasks must be a TaskSet; got DataFrame\. Make one with"):
+        learner.task_errors(pupils)

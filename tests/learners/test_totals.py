@@ -217,6 +217,22 @@ def test_totals_of_a_mixture_cover():
     assert 0.85 < np.mean((totals["lower"] <= true) & (true <= totals["upper"])) < 0.94
 
 
+def test_totals_have_the_noise_of_their_task():
+    """A total of one row has the interval of this row, also if tasks differ in their noise."""
+    rng = np.random.default_rng(0)
+    g, x = np.repeat(np.arange(90), 12), rng.normal(size=1080)
+    y = rng.normal(size=90)[g] + x + (np.exp(rng.normal(0.0, 0.7, 90))[g] * rng.normal(size=1080))
+    table = pd.DataFrame({"g": g, "x": x, "y": y})
+    learner = EmpiricalBayesLearner(varying=[], covariance="full")
+    learner.fit(table[g < 80], task="g", target="y")
+    new = table[g >= 80].groupby("g")
+    rows, support = new.tail(1), new.head(11)
+    single = learner.predict_tasks(rows, support)["std"].to_numpy()
+    assert single.max() > 2.0 * single.min()
+    total = learner.predict_totals(rows, support, by="g")["std"].to_numpy()
+    np.testing.assert_allclose(total, single, rtol=0.02)  # totals have errors of fixed effects
+
+
 def test_training_tasks_need_their_rows():
     learner, query = fitted(), TRAIN[::5]
     with pytest.raises(

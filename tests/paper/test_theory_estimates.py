@@ -139,7 +139,7 @@ def test_bad_input(arguments, words, sample):
 
 def test_tasks_without_rows_cannot_be_bounded():
     tasks = TaskSet.from_tasks([(np.empty((0, 2)), np.empty(0))])
-    with pytest.raises(TypeError, match="tasks: expected a TaskSet, got ndarray"):
+    with pytest.raises(TypeError, match="tasks must be a TaskSet; got ndarray"):
         estimate_quantities(np.zeros((2, 2)))
     with pytest.raises(ValueError, match="no task has rows"):
         estimate_quantities(tasks)

@@ -246,11 +246,12 @@ def test_calibration_multiplies_the_variances():
     task, units = np.repeat(np.arange(3), query.sizes), np.ones(8)
     plain = joint_rows(prior, support, query).variances(task, 3, units)
     found = joint_rows(calibrated, support, query, calibrated=True).variances(task, 3, units)
-    squares = []  # expected sum of squared residuals about the posterior mean, σ⁴ tr V⁻¹
+    squares = []  # of the residuals about the posterior mean, σ² V⁻¹ (y − Xb)
     for each in support:
         X = prior.scaling.dense(each.X)
         V = X @ prior.model.covariances[0] @ X.T + noise * np.eye(len(X))
-        squares.append(noise**2 * np.trace(np.linalg.inv(V)))
+        r = np.linalg.solve(V, prior.scaling.targets(each.y) - X @ prior.model.means[0])
+        squares.append(noise**2 * (r @ r))
     own = (np.array(squares) + weight * 2 * noise) / (n + weight) / noise
     squared_scores = 1 + 3 * (1 - np.log1p(n) / np.log(7))  # interpolated in log(1 + n)
     np.testing.assert_allclose(found / plain, own * squared_scores, rtol=1e-9)

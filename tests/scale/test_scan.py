@@ -161,7 +161,7 @@ def test_columns_that_are_not_there(frame):
         scan(frame, task=["user", "x1"], target="y")
     with pytest.raises(TypeError, match=r"Write \['x1'\]"):
         scan(frame, task="user", target="y", features="x1")
-    with pytest.raises(ValueError, match="target names the column 'y', which is the task's label"):
+    with pytest.raises(ValueError, match="target names the column 'y', as another argument does"):
         scan(frame, task="y", target="y")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -95,10 +95,8 @@ def check_columns(frame: Frame, name: str, columns: object, taken: Sequence[str]
         if column in columns[:i]:
             raise ValueError(f"{name} names the column {column!r} twice. Name it once.")
         if column in taken:
-            role = "the task's label, the target, a weight or the exposure"
-            raise ValueError(
-                f"{name} names the column {column!r}, which is {role}. Choose another one."
-            )
+            found = f"{name} names the column {column!r}, as another argument does"
+            raise ValueError(f"{found}. Choose another one.")
     return columns
 
 
@@ -139,8 +137,9 @@ def numeric_column(column: Column, title: str, advice: str = "Encode it as numbe
     """
     if column.dtype.is_numeric() or column.dtype == nw.Boolean:
         return as_floats(column)
-    texts = ((row, value) for row, value in enumerate(column.to_list()) if isinstance(value, str))
-    row, text = next(texts, (None, ""))
+    texts = [(row, text) for row, text in enumerate(column.to_list()) if isinstance(text, str)]
+    others = (each for each in texts if not can_read(float, each[1]))
+    row, text = next(others, texts[0] if texts else (None, ""))
     if row is None and column.dtype in (nw.Object, nw.Unknown):
         values = np.asarray(column.to_native())
         with suppress(TypeError, ValueError, OverflowError):
@@ -148,6 +147,15 @@ def numeric_column(column: Column, title: str, advice: str = "Encode it as numbe
                 return values.astype(np.float64)
     found = f"it is {column.dtype}" if row is None else f"it has {text!r} in row {row}"
     raise ValueError(f"{title} is not numeric ({found}). {advice}")
+
+
+def can_read(read: Callable[[str], object], text: str) -> bool:
+    """Return whether ``read`` accepts a text."""
+    try:
+        read(text)
+    except ValueError:
+        return False
+    return True
 
 
 def as_floats(column: Column) -> np.ndarray:

@@ -83,6 +83,8 @@ def with_options(message: object) -> str:
     """
     text = re.sub(r"TaskSet\.from_frame\(\.\.\., (.*?)\)", r"\1", " ".join(str(message).split()))
     text = re.sub(r"\S+ \((--.*?)\)", r"\1", text)  # Python (--option)
+    advice = "Correct the file. If they are categories, add a letter to each of them."
+    text = re.sub(r"Convert it: pandas\..*? use frame\S+\.", advice, text)
     name = f"({'|'.join(_OPTIONS)})"
     for pattern in (
         rf"^{name}()(?=:| (?:has|is|must|names) )",
@@ -97,4 +99,4 @@ def with_options(message: object) -> str:
 
 def _option(argument: re.Match[str]) -> str:
     values = ",".join(re.findall("'(.*?)'", argument[2]))
-    return f"{_OPTIONS[argument[1]]} {shlex.quote(values) if values else ''}".strip()
+    return f"{_OPTIONS[argument[1]]} {shlex.quote(values) if argument[2] else ''}".strip()

@@ -240,6 +240,10 @@ class Predict(Command):
         rows = None
         if self.support is not None:
             rows = read_table(self.support, "--support", labels, types)
+            target = learner.columns_in_["target"]
+            if target in rows.column_names and (n_missing := rows[target].null_count):
+                rows = rows.filter(rows[target].is_valid())
+                note(f"--support: {n_missing:,} rows left out, with no {target!r}, the target")
         options: dict[str, Any] = {"side_info": side}
         # Predictions of classes are probabilities without intervals, but totals of classes have
         # intervals.
@@ -402,7 +406,8 @@ def _label_types(learner: Any) -> dict[str, Any]:
     """Return the types of task labels in CSV files: strings if those of the model are strings."""
     import pyarrow as pa
 
-    labels, names = getattr(learner, "task_labels_", ()), learner.encoding_.task_columns
+    labels: Any = getattr(learner, "task_labels_", ())
+    names = learner.encoding_.task_columns
     parts = labels[0] if len(names) > 1 and len(labels) else labels[:1]
     is_text = len(parts) > 0 and all(isinstance(part, str) for part in parts)
     return dict.fromkeys(names, pa.string()) if is_text else {}

@@ -30,7 +30,7 @@ from ..show.displays import PALETTE, new_axes, shortened
 from ..tasks.episodes import SupportLike, SupportSampling, split_first
 from ..tasks.reading import label_keys
 from ..tasks.rows import Array, standard_errors, task_means
-from ..tasks.task_set import TaskSet, target_positions
+from ..tasks.task_set import TaskSet, check_task_set, target_positions
 from .baselines import BASELINES, DESCRIPTIONS, Baseline
 
 __all__ = ["BASELINES", "Evaluation", "task_scorer"]
@@ -201,8 +201,7 @@ def evaluate(
     progress : bool, default=False
         Show a progress bar.
     """
-    if not isinstance(tasks, TaskSet):
-        raise TypeError(f"tasks: expected a TaskSet, got {type(tasks).__name__}")
+    check_task_set(tasks)
     n_folds = check_int("n_folds", n_folds, minimum=2)
     random_state = check_int("random_state", random_state, 0)
     check_fraction("coverage", coverage)

@@ -240,8 +240,8 @@ class AdaptedTask(Stored, RegressorMixin, BaseEstimator):
     ) -> Array:
         """Predict the standard deviation of a new target at each row, about its predicted mean.
 
-        It combines the noise of the row and the uncertainty of the coefficients, and is calibrated
-        on held-out tasks, except for counts.
+        It combines the noise of the row and the uncertainty of the task's coefficients, given the
+        fixed effects, and is calibrated on held-out tasks, except for counts.
         """
         rows = self._inputs(X, exposure, sample_weight)
         check_calibration(self._prior, "predict_std")

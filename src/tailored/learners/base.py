@@ -56,7 +56,7 @@ from ..tasks.encoding import ROW_VALUES, Encoding, as_columns
 from ..tasks.episodes import SupportLike, SupportSampling
 from ..tasks.reading import positions_of, read_labels
 from ..tasks.rows import Array, Matrix, column_range, task_means
-from ..tasks.task_set import TaskSet
+from ..tasks.task_set import TaskSet, check_task_set
 from . import reading
 from .adapted_task import AdaptedTask, AdaptedTasks, check_calibration
 from .reading import Accepts
@@ -757,6 +757,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             Loss whose error is averaged; by default the learner's.
         """
         check_is_fitted(self, "prior_")
+        check_task_set(tasks)
         if query is None:
             tasks, query = self._sampling(n_support).split(tasks, self.random_state)
         elif len(query) != len(tasks):
@@ -815,7 +816,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : TaskSet, or array (n, d) with ``y`` and ``groups``
+        X : TaskSet, frame with the columns of `fit`, or array (n, d) with ``y`` and ``groups``
             Tasks that the learner was not fitted to.
         y, groups, side_info
             See `TaskSet`.
@@ -850,7 +851,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : TaskSet, or array (n, d) with ``y`` and ``groups``
+        X : TaskSet, frame with the columns of `fit`, or array (n, d) with ``y`` and ``groups``
             New tasks or training tasks.
         y, groups, side_info
             See `TaskSet`.

@@ -28,7 +28,7 @@ from ..show.summary import Summary, summarise
 from ..tasks.encoding import TaskColumns, class_positions
 from ..tasks.episodes import SupportLike, SupportSampling
 from ..tasks.rows import Array
-from ..tasks.task_set import TaskSet, class_labels, target_positions
+from ..tasks.task_set import TaskSet, check_task_set, class_labels, target_positions
 from .adapted_task import AdaptedTask
 from .base import ROUTED
 from .empirical_bayes import EmpiricalBayesLearner
@@ -393,6 +393,7 @@ class EmpiricalBayesClassifier(_Classifier):
 
     def _coded(self, tasks: TaskSet) -> TaskSet:
         """Return tasks with positions of this model's classes as targets."""
+        check_task_set(tasks)
         return tasks.replace(y=target_positions(tasks, self.classes_))
 
     def score(

@@ -184,6 +184,8 @@ def read(
     """
     if isinstance(X, TaskScan):
         raise TypeError("X: only EmpiricalBayesLearner.fit takes a scan. Use TaskSet.from_frame.")
+    if not reset:
+        X, side_info = tasks_of_frame(learner, X, side_info, y, groups, *row_values.values())
     if isinstance(X, TaskSet):
         refuse_other_arguments(OWN_VALUES, y=y, groups=groups, side_info=side_info, **row_values)
         if len(X) == 0:
@@ -211,6 +213,25 @@ def read(
     if not may_lack_names:
         _check_names_of_rows(learner, encoding, X, reset=reset)
     return check_tasks(learner, tasks, reset=reset)
+
+
+def tasks_of_frame(
+    learner: Learner, X: RowsLike, side_info: SideInfoLike, *others: ValuesLike
+) -> tuple[RowsLike, SideInfoLike]:
+    """Return the tasks of a frame with the task and target columns of `fit`; X and ``side_info`` if
+    it is not a frame, or if others are given.
+    """
+    task, target = (learner.columns_in_[role] for role in ("task", "target"))
+    is_alone = all(values is None for values in others)
+    if not is_alone or task is None or target is None or not is_frame(X):
+        return X, side_info
+    require_columns(read_frame(X, "X"), "X", [*as_columns(task), target])
+    encoding = learner.encoding_
+    missing: Any = "impute" if encoding is not None and encoding.imputes else "error"
+    tasks = TaskSet.from_frame(
+        X, task=task, target=target, side_info=side_info, encoding=encoding, missing=missing
+    )
+    return tasks, None
 
 
 def _check_names_of_rows(
@@ -329,6 +350,7 @@ def tasks_to_score(
     sample_weight: ValuesLike = None,
 ) -> TaskSet:
     """Return rows and targets as tasks; targets of a classifier are positions of its classes."""
+    X, side_info = tasks_of_frame(learner, X, side_info, y, groups, sample_weight)
     if isinstance(X, TaskSet):
         refuse_other_arguments(OWN_VALUES, sample_weight=sample_weight)
         return X.replace(y=target_positions(X, learner.classes_)) if is_classifier(learner) else X

@@ -28,7 +28,7 @@ from .._utils.validation import (
 )
 from ..losses import Loss, get_loss
 from ..tasks.rows import Array, Rows, dense
-from ..tasks.task_set import TaskSet
+from ..tasks.task_set import TaskSet, check_task_set
 from .algorithm_1 import step_of_theorem_5
 from .surrogate import Surrogate
 from .within_task import WithinTask
@@ -264,8 +264,7 @@ def estimate_quantities(
         The loss whose Lipschitz constant is L; for a loss without one, the root mean square of the
         targets.
     """
-    if not isinstance(tasks, TaskSet):
-        raise TypeError(f"tasks: expected a TaskSet, got {type(tasks).__name__}")
+    check_task_set(tasks)
     filled = np.flatnonzero(tasks.sizes)
     if len(filled) == 0:
         raise ValueError("tasks: no task has rows; pass at least one task with rows.")

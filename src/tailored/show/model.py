@@ -53,8 +53,11 @@ class Columns:
         self.coefficients = np.setdiff1d(np.arange(len(self.columns)), self.categories)
         mean = self.prior.mean_at_centre()
         mean = np.full(len(self.columns), np.nan) if mean is None else mean
-        #: Prior mean at the mean of the side information; NaN if the prior does not define it.
+        #: Prior mean at the mean of the side information; NaN if the prior does not define it.  If
+        #: there is one task, its coefficients.
         self.fixed_effects: Array = self.scaling.raw_weights(mean)
+        if getattr(learner, "structure_", {}).get("kind") == "independent":
+            self.fixed_effects = learner.task_posterior_.weights[0]
 
     def named(self, positions: Any) -> list[str]:
         """Return the names of coefficients."""
@@ -88,6 +91,11 @@ class FittedModel(Columns):
             or self.prior.reads_side_info
             or len(self.training.compared) > 1
         )
+        formula = getattr(learner.encoding_, "formula", None) if learner.varying is None else None
+        is_stated = learner.covariance is not None or formula is not None
+        #: Whether selected covariances are uncorrelated, or have shrunk correlations, at the means
+        #: of the columns.
+        self.is_at_centre = bool(self.scaling.shift.any()) and not is_stated
         if self.mixture is None:
             return
         W, noise = self.mixture.moments()[1], self.mixture.noise

@@ -21,7 +21,7 @@ from .._utils.progress import printable
 from .._utils.tables import Table, format_number, plural
 from .._version import __version__
 from ..tasks.rows import dense, standard_errors
-from ..tasks.task_set import TaskSet, target_positions
+from ..tasks.task_set import TaskSet, check_task_set, target_positions
 from .displays import (
     RC,
     EffectsDisplay,
@@ -68,6 +68,7 @@ def write_report(
     coverage : float, default=0.9
         Nominal coverage of the intervals.
     """
+    check_task_set(tasks)
     summaries = summaries_of(learner, details=True)
     check_target(path)
     target = str(learner.columns_in_["target"] or "the target")

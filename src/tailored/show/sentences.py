@@ -31,7 +31,7 @@ def verdict(model: FittedModel, event: str) -> Iterator[str]:
     ``event`` is what a binary target of 1 stands for.
     """
     prior, learner = model.prior, model.learner
-    centre = "centre of the features" * bool(prior.scaling.shift.any())
+    centre = "centre of the features" * model.is_at_centre
     yield describe_structure(model.structure, model.columns, model.regression, centre)
     yield describe_prediction(learner.loss_, event)
     yield from _describe_errors(model)
@@ -91,8 +91,9 @@ def _describe_errors(model: FittedModel) -> Iterator[str]:
     for name, error, difference, std_error in dict.fromkeys(simplest + others[:1]):
         side = "lower" if difference >= 0.0 else "higher"
         close = " (within two standard errors)" * bool(abs(difference) <= 2.0 * std_error)
-        share = abs(100.0 * difference / error) if error else 0.0
-        texts.append(f"{share:.1f} % {side} than that of the {name}{close}")
+        share = f"{abs(100.0 * difference / error) if error else 0.0:.1f} %"
+        found = f"{share} {side} than that of the {name}{close}"
+        texts.append(f"equal to that of the {name}" if share == "0.0 %" else found)
     n_tasks = int(np.isfinite(model.training.errors[OWN]).sum())
     text = f"On {plural(n_tasks, 'task')} held out in fit, the mean "
     text += f"{error_name(model.training.loss)} is {format_number(own[1])}"
@@ -118,7 +119,9 @@ def _describe_sizes(model: FittedModel) -> Iterator[str]:
     if not np.isnan(model.std_between_tasks):
         text = f"Standard deviation between tasks: {format_number(model.std_between_tasks)}"
         if model.response.is_gaussian:
+            weighted = getattr(model.learner.encoding_, "sample_weight", None) is not None
             text += f"; of the noise: {format_number(model.noise_std)}"
+            text += " (of a row with weight 1)" * weighted
         yield f"{text}."
 
 
@@ -235,6 +238,9 @@ def lme4_formula(model: FittedModel) -> str | None:
     varying = [d - 1] if covariance == "intercept" else structure.get("varying", range(d))
     effects = model.named(j for j in varying if j in model.shown)
     is_diagonal = covariance == "diagonal" and len(effects) > 1
+    n_together = 1 if is_diagonal else len(effects)
+    if model.response.is_gaussian and model.training.n_rows <= n_together * model.training.n_tasks:
+        return None  # lme4 refuses it
     # || does not separate the indicators of a category.
     features = [] if encoding is None or is_diagonal else encoding.features
     merged = {n: each.name for each in features if {*each.names} <= {*effects} for n in each.names}
@@ -245,7 +251,7 @@ def lme4_formula(model: FittedModel) -> str | None:
     text += "".join(f" + (1 | {_quoted(name)})" for name in model.named(model.categories))
     if structure.get("pseudo_tasks"):
         text += ", with the correlations shrunk"
-    if is_diagonal and model.scaling.shift.any():
+    if is_diagonal and model.is_at_centre:
         text += ", for columns minus their means"
     if model.categories:
         text += (

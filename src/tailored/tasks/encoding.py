@@ -7,7 +7,7 @@ the same way.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
@@ -23,6 +23,7 @@ from .._utils.frames import (
     SideInfoLike,
     ValuesLike,
     as_floats,
+    can_read,
     factorize,
     numeric_column,
     read_frame,
@@ -704,7 +705,7 @@ def refuse_misread_text(column: Column, title: str) -> None:
         (float, "numbers", "to_numeric"),
         (datetime.fromisoformat, "dates", "to_datetime"),
     ):
-        texts = [text for text in distinct if not _can_read(read, text)]
+        texts = [text for text in distinct if not can_read(read, text)]
         if 2 * len(texts) >= len(distinct):
             continue
         example = next(text for text in distinct if text not in texts)
@@ -712,14 +713,6 @@ def refuse_misread_text(column: Column, title: str) -> None:
         found += f", but also {name_some(texts, 3)}" if texts else ""
         advice = f"If they are categories, use {name}.astype('category')."
         raise ValueError(f"{title} {found}. Convert it: pandas.{call}({name}). {advice}")
-
-
-def _can_read(read: Callable[[str], object], text: str) -> bool:
-    try:
-        read(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _days(column: Column) -> np.ndarray:

@@ -44,6 +44,7 @@ from .encoding import (
     TaskColumns,
     as_columns,
     declared_types,
+    missing_exposure,
     side_column,
 )
 from .parsing import ParsedFormula
@@ -670,6 +671,9 @@ def _row_columns(
     """
     roles = ROW_VALUES if target is not None else ("exposure",)
     named = {role: getattr(encoding, role, None) for role in roles}
+    exposure = named["exposure"] if given.get("exposure") is None else None
+    if exposure is not None and exposure not in data.columns:
+        raise missing_exposure(encoding)
     weight = getattr(encoding, "sample_weight", None)
     if weight in data.columns:
         named["sample_weight"] = weight
@@ -728,7 +732,7 @@ def _constant_columns(
     constant = [name for name in names if len({str(v) for v in values[name]} - {"None"}) > 1]
     if constant:
         found = name_some(constant, len(constant))
-        advice = "To keep a column as a feature, list the columns to use in `features`."
+        advice = "To keep them as features, use TaskSet.from_frame(..., side_columns=[])."
         warn(f"constant within every task, so read as side information: {found}. {advice}")
     return constant
 
