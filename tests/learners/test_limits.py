@@ -42,7 +42,7 @@ def test_conditional_with_constant_features_and_frozen_C_is_unconditional(seed, 
         np.testing.assert_allclose(
             conditional.representation(task.X, task.y),
             unconditional.representation(task.X, task.y),
-            atol=1e-10 * max(1.0, step),
+            atol=1e-7 * max(1.0, step),  # large steps amplify rounding errors
         )
 
 

@@ -168,7 +168,7 @@ def test_losses_of_margins_take_two_labels(labels, tmp_path):
         (lambda X, y, g: EmpiricalBayesLearner(random_state="a").fit(X, y, groups=g), "^random_state: 'a'"),
         (lambda X, y, g: TaskSet(X, y, g).support_query(2, random_state=-1), "^random_state: Seed must be"),
         (lambda X, y, g: IndependentLearner().fit(X, y, groups=g).effects(TaskSet(X, y, g), coverage=1 - 1e-16), "^coverage"),
-        (lambda X, y, g: evaluate(X), "^tasks: expected a TaskSet"),
+        (lambda X, y, g: evaluate(X), "^tasks must be a TaskSet"),
         (lambda X, y, g: evaluate(TaskSet(X, y, g), random_state="a"), "^random_state must be an integer"),
         (lambda X, y, g: EmpiricalBayesLearner(n_jobs="a").fit(X, y, groups=g), "^n_jobs: expected None, .* got 'a'"),
         (lambda X, y, g: IndependentLearner(n_jobs=0).fit(X, y, groups=g), "^n_jobs: expected None, .* got 0"),

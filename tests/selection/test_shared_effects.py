@@ -56,7 +56,7 @@ def test_information_and_coefficients_are_those_of_the_dense_covariance():
     model = fit_mixed_model(statistics, max_iter=5)
     Z = rng.normal(size=(len(tasks.y), 4))
     rows = shared_effects._gaussian_rows(data, tasks, statistics, model, np.zeros(len(tasks.y)))
-    H = shared_effects._information(rows, tasks.offsets, Z)
+    H = shared_effects._information(rows, tasks.offsets, Z, model.bases[0])
     X, y = data.scaling.weighted_rows(tasks)
     parts = np.split(X, tasks.offsets[1:-1])
     S = block_diag(*(P @ model.covariances[0] @ P.T for P in parts)) + model.noise * np.eye(len(y))

@@ -112,7 +112,7 @@ def test_errors_come_before_the_page(tasks, learner, tmp_path):
     with pytest.raises(NotFittedError):
         write_report(tmp_path / "a.html", EmpiricalBayesLearner(), tasks)
     with pytest.raises(FileNotFoundError, match=r"the folder .* does not exist"):
-        write_report(tmp_path / "none" / "a.html", learner, None)
+        write_report(tmp_path / "none" / "a.html", learner, tasks)
 
 
 def test_page_without_an_evaluation_starts_with_the_verdict(tasks, learner, tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ plain EM converges slowly in directions of W about which the tasks carry little 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
 
 from ..tasks.rows import Array
 from .mixture import SMALL_EIGENVALUE, Mixture, Shrinkage, Want, log_gates
@@ -491,7 +493,9 @@ def _group(points: Array, n_groups: int, rng: np.random.Generator) -> NDArray[np
         some = points[np.sort(rng.choice(len(points), GROUPED_TASKS, replace=False))]
     # Side information may have fewer distinct values than there are clusters.
     n_groups = min(n_groups, len(np.unique(some, axis=0)))
-    clusters = KMeans(n_groups, n_init=3, random_state=int(rng.integers(2**31))).fit(some)
+    with warnings.catch_warnings():  # values may also differ by rounding errors only
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        clusters = KMeans(n_groups, n_init=3, random_state=int(rng.integers(2**31))).fit(some)
     return np.asarray(clusters.predict(points), dtype=np.intp)
 
 
