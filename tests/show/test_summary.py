@@ -367,8 +367,8 @@ def test_differences_of_densities_are_those_of_the_search(learner):
 
 
 def test_equal_structures_have_the_difference_zero(learner):
-    equal = ComparedStructure(-3e-13, 2e-12, 1.0)
-    rows = {"random intercept": ComparedStructure(0.0, 0.0, 1.0), "uncorrelated": equal}
+    equal = ComparedStructure(-3e-13, 2e-12, 1.0, 1.0)
+    rows = {"random intercept": ComparedStructure(0.0, 0.0, 1.0, 1.0), "uncorrelated": equal}
     training = SimpleNamespace(compared=rows, loss="squared")
     table = selection_table(SimpleNamespace(training=training))
     assert table.columns["density difference"] == [0, 0]

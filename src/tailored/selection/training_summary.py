@@ -18,7 +18,7 @@ from ..gaussian.side import evidence_of_columns
 from ..tasks.rows import Array
 from .data import LARGEST_WORK, MANY_TASKS, Training, TrainingData
 from .loop import Candidate, State, held_out
-from .rule import significant
+from .rule import known_mean, significant
 from .steps.covariance import ridge_structures
 from .structures import MixedModel
 
@@ -65,6 +65,7 @@ class ComparedStructure(Record):
     )
     std_error: float  # paired; NaN with one held-out task
     error: float  # error given support rows, in the user's loss
+    prior_error: float  # error without support rows
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,8 @@ def _compared_structures(
         kinds.add(kind)
         gain = each.density - best.density
         std_error = float(gain.std(ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else np.nan
-        rows[name] = ComparedStructure(float(gain.mean()), std_error, each.error)
+        errors = each.error, known_mean(each.prior_errors)
+        rows[name] = ComparedStructure(float(gain.mean()), std_error, *errors)
     return rows
 
 

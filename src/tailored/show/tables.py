@@ -241,17 +241,17 @@ def selection_table(model: FittedModel) -> Table:
     if len(compared) < 2:
         return _NOTHING
     rows = [
-        (name, round(row.difference, 4), round(row.std_error, 4), row.error)
+        (name, round(row.difference, 4), round(row.std_error, 4), row.error, row.prior_error)
         for name, row in compared.items()
     ]
-    names = "structure", "density difference", "std. error", "held-out error"
+    names = "structure", "density difference", "std. error", "held-out error", "without rows"
     caption = (
         "The first structure is selected. density difference: held-out log predictive density "
         "minus that of the selected structure, in nats per task, with its paired standard error. "
-        f"held-out error: mean {error_name(model.training.loss)} given support rows. A structure "
-        "with a higher density is not selected if its errors are higher than those of simpler "
-        "ones, or if a low-rank covariance is as good; a mixture, if its density is not higher by "
-        "two standard errors. The page Concepts has the whole rule."
+        f"held-out error: mean {error_name(model.training.loss)} given support rows; without rows: "
+        "the same without them. A structure with a higher density is not selected if its errors "
+        "exclude it, or if a low-rank covariance is as good; a mixture, if its density is not "
+        "higher by two standard errors. The page Concepts has the whole rule."
     )
     return Table.of_rows("Selection on held-out tasks", names, rows, caption)
 
