@@ -70,10 +70,6 @@ class Table:
             }
         )
 
-    def to_dict(self) -> dict[str, list[Any]]:
-        """Return all rows by column for JSON."""
-        return {name: [json_value(v) for v in values] for name, values in self.columns.items()}
-
     def _printed(self) -> tuple[dict[str, list[str]], str]:
         """Return the printed cells by column, and the text below the table."""
         rows = sorted((range(len(self)) if self.order is None else self.order)[: self.n_printed])
@@ -162,12 +158,6 @@ def format_number(value: float) -> str:
         return f"{value:.3g}"
     text = f"{value + 0.0:.4g}"  # adding 0.0 turns -0.0 into 0.0
     return text if "e" not in text else f"{value:,.0f}"
-
-
-def json_value(value: Any) -> Any:
-    """Return a value for JSON; numbers that are not finite become None."""
-    value = value.item() if isinstance(value, np.generic) else value
-    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def _cell(value: Any, percent: bool) -> str:

@@ -559,15 +559,6 @@ class Encoding(Record):
         features = [c.name for c in self.features if c.kind != "number"]
         return features + [c.name for c in self.side_info if c.is_coded]
 
-    def require_numbers(self, why: str) -> None:
-        """Raise ValueError with the reason ``why`` if there are ``encoded`` columns, which contain
-        categories or dates.
-        """
-        if self.encoded:
-            raise ValueError(
-                f"data: column {name_some(self.encoded)} holds categories or dates, and {why}"
-            )
-
     def difference(self, other: Encoding) -> str | None:
         """Return a description of the first column that `other` encodes differently, or None."""
         for role in ("features", "side_info"):
