@@ -375,10 +375,13 @@ def test_equal_structures_have_the_difference_zero(learner):
 
 
 def test_weighted_fits_are_estimated_by_reml_too():
+    """With weights of 2, only the noise variance of weight 1 differs."""
     table = frame(slope=1.0).drop(columns="track").assign(w=2.0)
-    for reml, name in ((True, "REML"), (False, "maximum likelihood")):
+    for reml, name in ((True, "REML; the restricted"), (False, "maximum likelihood; the")):
         learner = fit(table, covariance="full", reml=reml, sample_weight="w")
-        assert f"Estimated by {name}." in learner.summary().text
+        plain = fit(table.drop(columns="w"), covariance="full", reml=reml)
+        value = plain.training_summary_.log_likelihood
+        assert f"Estimated by {name} log likelihood is {value:.6g}." in learner.summary().text
 
 
 START, COLUMNS = "Random effects in the notation of lme4: ", "`hours spent` + `track=b` + `track=c`"

@@ -1,5 +1,5 @@
 """`Table`: columns with a caption, which print as text in 80 columns, show as HTML, and convert to
-frames and JSON.
+frames.
 """
 
 from __future__ import annotations

@@ -250,6 +250,8 @@ def maximise_restricted(
         )
         if search.fun < found.value:
             best, is_unfinished = search.x, search.status == 1
+            if len(v) <= NEWTON_EFFECTS:
+                best = _newton(objective, best, NEWTON_STEPS).x
     if is_unfinished:
         warn(
             f"fit: the search for the variances stopped after {MOST_STEPS} steps, so they may be "

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from .._utils.progress import Stages, progress_bar
 from .._utils.threads import single_threaded_blas
 from ..gaussian.em import Source
@@ -145,7 +147,7 @@ def _fit(
         )
         prior = replace(prior, calibration=_calibration(data, held_out, model, growth[1]))
     summary = training_summary(state, candidates, training, model, counts)
-    is_whole = growth == (1.0, 1.0) and source_in is None and data.tasks.row_weights is None
+    is_whole = growth == (1.0, 1.0) and source_in is None
     if log_likelihood is not None and is_whole:
         log_likelihood = _in_users_units(data, log_likelihood)
         summary = replace(summary, log_likelihood=log_likelihood)
@@ -166,7 +168,11 @@ def _in_users_units(data: TrainingData, log_likelihood: float) -> float | None:
     if reml and count_collinear(data.statistics.totals().gram):
         return None
     fixed = used_columns(data.statistics.row_moment) & reml
-    return log_likelihood - data.scaling.log_volume(len(data.tasks.y), fixed)
+    tasks = data.tasks
+    times = np.ones(len(tasks.y)) if tasks.frequency_weight is None else tasks.frequency_weight
+    if tasks.sample_weight is not None:  # targets were multiplied by its square root
+        log_likelihood += 0.5 * float(times @ np.log(tasks.sample_weight))
+    return log_likelihood - data.scaling.log_volume(float(times.sum()), fixed)
 
 
 def _calibration(

@@ -387,7 +387,7 @@ class Scaling(Record):
         variances = np.maximum(np.diagonal(known, axis1=-2, axis2=-1), 0.0)
         return np.asarray(self.target * np.sqrt(np.where(unknown, np.nan, variances)))
 
-    def log_volume(self, n_rows: int, fixed: NDArray[np.bool_]) -> float:
+    def log_volume(self, n_rows: float, fixed: NDArray[np.bool_]) -> float:
         """Return the log of the factor by which scaling raises the density of ``n_rows`` targets.
 
         The coefficients ``fixed`` (d,) are integrated out, as in a restricted density.
