@@ -9,7 +9,7 @@ by two paired standard errors; a *richer* structure has to raise the density by 
 (3) correlated noise in time, richer, without a higher error given rows;
 (4) side information that has effects on the coefficients, a proposal;
 (5) covariance with the highest density whose total error (with plus without rows) does not exceed
-that of the simplest, unless it is significantly lower given rows and not higher without;
+that of the simplest, or whose error is significantly lower given rows, and not higher without;
 (6) low rank, a proposal;
 (7) mixture of components if coefficients are not Gaussian by two standard errors, richer, without
 higher errors than (5);

@@ -91,9 +91,9 @@ def _describe_errors(model: FittedModel) -> Iterator[str]:
     for name, error, difference, std_error in dict.fromkeys(simplest + others[:1]):
         side = "lower" if difference >= 0.0 else "higher"
         close = " (within two standard errors)" * bool(abs(difference) <= 2.0 * std_error)
-        share = f"{abs(100.0 * difference / error) if error else 0.0:.1f} %"
-        found = f"{share} {side} than that of the {name}{close}"
-        texts.append(f"equal to that of the {name}" if share == "0.0 %" else found)
+        share = f"{abs(100.0 * difference / error):.1f} % " if error else ""
+        found = f"{share}{side} than that of the {name}{close}"
+        texts.append(found if difference and share != "0.0 % " else f"equal to that of the {name}")
     n_tasks = int(np.isfinite(model.training.errors[OWN]).sum())
     text = f"On {plural(n_tasks, 'task')} held out in fit, the mean "
     text += f"{error_name(model.training.loss)} is {format_number(own[1])}"

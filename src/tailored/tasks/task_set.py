@@ -865,11 +865,11 @@ def class_labels(tasks: TaskSet) -> np.ndarray:
     return integers if (integers == tasks.y).all() else tasks.y
 
 
-def check_task_set(tasks: TaskSet, name: str = "tasks") -> None:
-    """Raise TypeError if an argument is not a task set."""
+def check_task_set(tasks: TaskSet) -> None:
+    """Raise TypeError if the argument ``tasks`` is not a task set."""
     if not isinstance(tasks, TaskSet):
         advice = "Make one with TaskSet.from_frame(frame, task=..., target=...)."
-        raise TypeError(f"{name} must be a TaskSet; got {type(tasks).__name__}. {advice}")
+        raise TypeError(f"tasks must be a TaskSet; got {type(tasks).__name__}. {advice}")
 
 
 def target_positions(tasks: TaskSet, classes: ArrayLike) -> np.ndarray:
