@@ -279,14 +279,11 @@ def _figures(results: Results, figures: Path | None, page: Path) -> list[str]:
     }
     captions |= {
         f"representation-{name}": f"{name}: Algorithm 1 on seed 0. Top: absolute values of the "
-        "entries of the mean τ "
-        "of each group of test tasks, and of the matrix C of the unconditional learner. A group is "
-        "a cluster or, for real "
-        "data, a third of the test tasks, sorted by mean target. Bottom: by how much the entries "
-        "of the mean τ of a group "
-        "exceed their mean over the groups; zero where they do not. Right: eigenvalues of the "
-        "averages of H and C over "
-        "the iterates."
+        "entries of the mean τ of each group of test tasks, and of the matrix C of the "
+        "unconditional learner. A group is a cluster or, for real data, a third of the test tasks, "
+        "sorted by mean target. Bottom: how far each entry of a group's mean τ lies above the "
+        "average over all groups (zero where it lies below). Right: eigenvalues of the averages of "
+        "H and C over the iterates."
         for name in results.experiments
     }
     for stem, caption in captions.items():

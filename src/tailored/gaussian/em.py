@@ -40,10 +40,10 @@ NOISE_FLOOR = 1e-9
 #: This is added to the expected number of tasks of each component, so that no proportion becomes
 #: zero.
 EXTRA_COUNT = 1.0
-#: Maximum number of rounds of sites and EM; the same for a start of Newton's method and for rough
-#: fits; maximum number of EM steps per round; the change of the log evidence of all tasks below
+#: Maximum numbers of rounds of sites and EM: for a start of Newton's method, for rough fits and for
+#: others; maximum number of EM steps per round; the change of the log evidence of all tasks below
 #: which the rounds stop.
-SITE_ROUNDS, FEW_ROUNDS, SITE_STEPS, SITES_TOL = 12, 4, 10, 0.05
+ROUNDS_OF_START, ROUGH_ROUNDS, SITE_ROUNDS, SITE_STEPS, SITES_TOL = 2, 4, 12, 10, 0.05
 #: The rounds also stop if the log evidence per task falls by more than this: with large counts, the
 #: mean can overshoot.
 LARGEST_LOSS = 1.0
@@ -180,8 +180,9 @@ def _fit_responses(source: ResponseRows, start: Mixture, max_iter: int, **option
         some = source.take(slice(None, None, len(source) // SAMPLE))
         fit = em(some, start, max_iter=max_iter, **options)
     else:
-        # A few rounds lead close to the maximum, where Newton's method is fast.
-        n_rounds = FEW_ROUNDS if is_exact or source.is_rough else SITE_ROUNDS
+        # Two rounds lead close enough to the maximum for Newton's method.
+        n_rounds = ROUGH_ROUNDS if source.is_rough else SITE_ROUNDS
+        n_rounds = ROUNDS_OF_START if is_exact else n_rounds
         fit = _alternate(source, start, max_iter, options, n_rounds)
     if not is_exact or start.n_components > 1:
         return fit

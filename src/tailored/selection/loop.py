@@ -1,5 +1,7 @@
-"""The loop of the selection: each step improves what was accepted before it, and all that competes
-is scored on the same held-out tasks.
+"""Run the steps of the selection.
+
+Each step starts from the model accepted so far and may replace it; all candidates are scored on the
+same held-out tasks.
 """
 
 from __future__ import annotations

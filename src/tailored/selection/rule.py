@@ -1,21 +1,17 @@
 """The rule by which `EmpiricalBayesLearner` selects its model.
 
-Models are compared on held-out tasks by their log predictive density and by their errors in the
-user's loss, given support rows and without.  A *proposal* of the evidence (a gain above the
-logarithm of the number of alternatives) is accepted unless the density falls, or an error rises,
-by two paired standard errors; a *richer* structure has to raise the density by as much.  The steps:
+Models are compared on held-out tasks by their log predictive density, and by their errors given
+support rows and without.  A *proposal* of the evidence is accepted unless one of the three gets
+worse by two paired standard errors; a *richer* model has to raise the density by as much.  Steps:
 (1) shared effects (curves and products of columns, effects of values), one proposal;
 (2) dispersion of counts, richer;
-(3) correlated noise in time, richer, without a higher error given rows;
-(4) side information that has effects on the coefficients, a proposal;
-(5) covariance with the highest density whose total error (with plus without rows) does not exceed
-that of the simplest, or whose error is significantly lower given rows, and not higher without;
+(3) noise that is correlated in time, richer, without a higher error given rows;
+(4) effects of side information on the coefficients, a proposal;
+(5) covariance with the highest density, among those that `is_usable` allows by their errors;
 (6) low rank, a proposal;
-(7) mixture of components if coefficients are not Gaussian by two standard errors, richer, without
-higher errors than (5);
+(7) mixture if coefficients are not Gaussian, richer, without higher errors than (5);
 (8) offset to medians, if it lowers the held-out error by two standard errors;
-(9) mean without rows, moved by the fraction that minimises the held-out error minus one standard
-error.
+(9) mean without rows, moved as far as the held-out error falls, less one standard error.
 """
 
 from __future__ import annotations

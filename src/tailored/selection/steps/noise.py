@@ -1,6 +1,5 @@
-"""Noise that is richer than that of the response: a dispersion of counts, by which their variance
-exceeds that of the Poisson distribution, and, if the rows have times, noise that is correlated in
-time.
+"""Select richer noise: a dispersion, which raises the variance of counts above that of the Poisson
+distribution, or, if the rows have times, a correlation in time.
 """
 
 from __future__ import annotations

@@ -305,13 +305,13 @@ def _information(rows: GaussianRows, offsets: NDArray[np.intp], Z: Array, L: Arr
     """
     X, y, roots, noise = rows
     M, XL = np.column_stack([X, Z * roots[:, None], y]), X @ L
-    ridge, H = noise * np.eye(L.shape[1]), np.zeros((M.shape[1], M.shape[1]))
-    for start, stop in pairwise(offsets):
+    ridge, B = noise * np.eye(L.shape[1]), np.empty((len(offsets) - 1, L.shape[1], M.shape[1]))
+    for t, (start, stop) in enumerate(pairwise(offsets)):
         own, xl = M[start:stop], XL[start:stop]
-        B = np.linalg.solve(ridge + xl.T @ xl, xl.T @ own)
-        rest = own - xl @ B
-        H += rest.T @ rest / noise + B.T @ B
-    return H
+        B[t] = np.linalg.solve(ridge + xl.T @ xl, xl.T @ own)
+        own -= xl @ B[t]
+    B = B.reshape(-1, M.shape[1])
+    return M.T @ M / noise + B.T @ B
 
 
 def _integrate_mean(H: Array, d: int) -> tuple[Array, Array]:
@@ -352,17 +352,22 @@ def _select(H: Array, terms: list[SharedTerm], of: Index) -> tuple[Array, Array]
     counts = Counter(term.kind for term in terms)
     least = [0.0 if term.kind == "levels" else least_gain(counts[term.kind]) for term in terms]
 
-    def gain(i: int, others: Array) -> tuple[float, float]:
-        """Return the gain in log evidence of term i, given the ``others``, and its best γ."""
-        mean, covariance, used = _posterior(H, of, others)
-        at = np.flatnonzero(of == i)
-        cross, own = H[np.ix_(at, used)], H[np.ix_(at, at)]
-        e, directions = np.linalg.eigh(own - cross @ covariance @ cross.T)
-        return best_gain(e, directions.T @ (H[at, -1] - cross @ mean))
+    def gains(candidates: list[int], others: Array) -> dict[int, tuple[float, float]]:
+        """Return the gain in log evidence of each candidate, given the ``others``, and its best
+        γ.
+        """
+        _, covariance, used = _posterior(H, of, others)
+        given = H - H[:, used] @ covariance @ H[used]
+        found = {}
+        for i in candidates:
+            at = np.flatnonzero(of == i)
+            e, directions = np.linalg.eigh(given[np.ix_(at, at)])
+            found[i] = best_gain(e, directions.T @ given[at, -1])
+        return found
 
     gamma, order = np.zeros(len(terms)), list[int]()
     while len(order) < len(terms):
-        found = {i: gain(i, gamma) for i in range(len(terms)) if i not in order}
+        found = gains([i for i in range(len(terms)) if i not in order], gamma)
         best = max(found, key=lambda i: found[i][0] - least[i])
         if found[best][0] <= least[best]:
             break
@@ -371,7 +376,7 @@ def _select(H: Array, terms: list[SharedTerm], of: Index) -> tuple[Array, Array]
         gamma = _updated(H, of, gamma)
     for i in order:
         rest = np.where(np.arange(len(terms)) == i, 0.0, gamma)
-        gamma = rest if gain(i, rest)[0] < least[i] else gamma
+        gamma = rest if gains([i], rest)[i][0] < least[i] else gamma
     gamma, u = _updated(H, of, gamma), np.zeros(len(of))
     mean, _, used = _posterior(H, of, gamma)
     u[used] = mean

@@ -5,9 +5,9 @@ Random effects take up the differences between tasks, so the prior mean is mostl
 tasks.  A task without rows is predicted between tasks, where features may have other effects:
 richer states may spend more, although a state that becomes richer does not.  The prior mean of a
 task without rows is therefore moved by sδ, where δ minimises the squared errors of such
-predictions.  The fraction s in [0, 1] minimises the squared errors of held-out tasks, but is one
-standard error lower, so nothing is moved without evidence.  From one row on, nothing is moved
-either.
+predictions.  s is the fraction that minimises the squared errors of held-out tasks, less one
+standard error, and limited to [0, 1], so nothing is moved without evidence.  As soon as a task has
+one row, its prior mean is not moved.
 
 With a loss that is not squared, predictions are posterior means plus a constant that minimises the
 loss on held-out tasks.
