@@ -1,7 +1,9 @@
 """The GPU against the CPU where there is one, and what is said where there is none."""
 
 import importlib.util
+import re
 from dataclasses import replace
+from importlib.resources import files
 
 import numpy as np
 import pandas as pd
@@ -103,6 +105,11 @@ def test_layouts_fit_into_shared_memory(d):
     assert d <= layout.padded < d + layout.block_size
     assert 1 <= layout.tile <= 128
     assert all(layout.bytes_of(kernel) <= 232_448 for kernel in KERNELS)
+
+
+def test_the_package_has_the_source_of_the_kernels():
+    source = files("tailored.scale.cuda").joinpath("kernels.cu").read_text()
+    assert re.findall(r"__global__ void __launch_bounds__\(\d+\) (\w+)\(", source) == list(KERNELS)
 
 
 def test_products_in_other_coordinates():
