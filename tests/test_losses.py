@@ -10,7 +10,6 @@ from scipy.special import entr
 from tailored.losses import (
     LOSSES,
     Absolute,
-    BoxLoss,
     EpsilonInsensitive,
     Huber,
     Loss,
@@ -65,7 +64,6 @@ def kinks(loss, y):
 def test_losses_of_a_margin_and_losses_with_a_box():
     """What learners ask of a loss before they take it."""
     assert {name for name, kind in LOSSES.items() if issubclass(kind, MarginLoss)} == BINARY
-    assert {name for name, kind in LOSSES.items() if not issubclass(kind, BoxLoss)} == {"logistic"}
     assert [name for name, loss in CASES.items() if loss.dual_box(np.ones(1)).logistic] == [
         "logistic"
     ]
@@ -203,7 +201,7 @@ def test_a_new_loss_is_defined_by_its_box():
     """The maximum over a of a (p - y) - a² is (p - y)²/4, at a = (p - y)/2."""
 
     class Quarter(Squared):
-        value = BoxLoss.value
+        value = Loss.value
 
         def dual_box(self, y):
             return super().dual_box(y)._replace(quadratic=2.0)

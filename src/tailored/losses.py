@@ -10,7 +10,6 @@ an interval (a dual box):
 there.
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -46,44 +45,16 @@ class DualBox(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Loss(Stored, ABC):
+class Loss(Stored):
     """Base class of the losses, convex in p.  ``value``, ``error`` and ``subgradient`` are
     elementwise and broadcast.
+
+    l(p, y) is the maximum over lower <= a <= upper of a (p - linear) - quadratic/2 a^2 - kink |a|,
+    with the dual box of y; losses without a dual box define the methods anew.
     """
 
     name: ClassVar[str]
     piecewise_linear: ClassVar[bool] = False  # whether the dual box has no quadratic term
-
-    @property
-    def lipschitz(self) -> float:
-        """Lipschitz constant in the prediction; infinity if there is none."""
-        return 1.0
-
-    @abstractmethod
-    def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
-        """Return l(p, y)."""
-
-    def error(self, p: ArrayLike, y: ArrayLike) -> Floats:
-        """Return the error that tables show: l(p, y), or (p - y)^2 for the squared loss."""
-        return self.value(p, y)
-
-    @abstractmethod
-    def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
-        """Return a subgradient of l(., y) at p; at a kink, the one nearest to 0."""
-
-    @abstractmethod
-    def dual_box(self, y: ArrayLike) -> DualBox:
-        """Return the parameters of the conjugates for targets y (n,)."""
-
-    def check_targets(self, y: ArrayLike, name: str = "y") -> None:
-        """Raise a ValueError if a target is outside the loss's domain."""
-
-
-class BoxLoss(Loss):
-    """Base class of the losses with a dual box, which determines values and slopes.
-
-    l(p, y) is the maximum over lower <= a <= upper of a (p - linear) - quadratic/2 a^2 - kink |a|.
-    """
 
     def _interval(self, y: Floats) -> tuple[float | Floats, float | Floats]:
         """Return the bounds of the domain of l*(., y), which are the extreme slopes of the loss."""
@@ -91,10 +62,12 @@ class BoxLoss(Loss):
 
     @property
     def lipschitz(self) -> float:
+        """Lipschitz constant in the prediction; infinity if there is none."""
         lower, upper = self._interval(np.ones(()))
         return float(np.maximum(-lower, upper))
 
     def dual_box(self, y: ArrayLike) -> DualBox:
+        """Return the parameters of the conjugates for targets y (n,)."""
         linear = np.array(y, dtype=np.float64)
         lower, upper = (
             np.full(linear.shape, end, dtype=np.float64) for end in self._interval(linear)
@@ -102,19 +75,28 @@ class BoxLoss(Loss):
         return DualBox(linear, lower, upper, 0.0 if self.piecewise_linear else 1.0)
 
     def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
+        """Return l(p, y)."""
         slope, box = self.subgradient(p, y), self.dual_box(y)
         residual = np.subtract(p, box.linear, dtype=np.float64)
         return np.asarray(
             slope * (residual - 0.5 * box.quadratic * slope) - box.kink * np.abs(slope)
         )
 
+    def error(self, p: ArrayLike, y: ArrayLike) -> Floats:
+        """Return the error that tables show: l(p, y), or (p - y)^2 for the squared loss."""
+        return self.value(p, y)
+
     def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
+        """Return a subgradient of l(., y) at p; at a kink, the one nearest to 0."""
         linear, lower, upper, quadratic, kink, _ = self.dual_box(y)
         residual = np.subtract(p, linear, dtype=np.float64)
         beyond = np.maximum(np.abs(residual) - kink, 0.0)
         if quadratic:
             return np.clip(np.copysign(beyond, residual) / quadratic, lower, upper)
         return np.where(beyond > 0.0, np.where(residual > 0.0, upper, lower), 0.0)
+
+    def check_targets(self, y: ArrayLike, name: str = "y") -> None:
+        """Raise a ValueError if a target is outside the loss's domain."""
 
 
 class MarginLoss(Loss):
@@ -132,7 +114,7 @@ class MarginLoss(Loss):
 
 
 @dataclass(frozen=True)
-class Absolute(BoxLoss):
+class Absolute(Loss):
     """l(p, y) = |p - y|."""
 
     name: ClassVar[str] = "absolute"
@@ -140,7 +122,7 @@ class Absolute(BoxLoss):
 
 
 @dataclass(frozen=True)
-class Pinball(BoxLoss):
+class Pinball(Loss):
     """l(p, y) = q (y - p)_+ + (1 - q) (p - y)_+, minimised by the q-quantile."""
 
     quantile: float = 0.5
@@ -155,7 +137,7 @@ class Pinball(BoxLoss):
 
 
 @dataclass(frozen=True)
-class EpsilonInsensitive(BoxLoss):
+class EpsilonInsensitive(Loss):
     """l(p, y) = (|p - y| - epsilon)_+."""
 
     epsilon: float = 0.1
@@ -170,7 +152,7 @@ class EpsilonInsensitive(BoxLoss):
 
 
 @dataclass(frozen=True)
-class Huber(BoxLoss):
+class Huber(Loss):
     """l(p, y) = 1/2 (p - y)^2 where |p - y| <= delta, and delta |p - y| - delta^2/2 beyond."""
 
     delta: float = 1.35
@@ -184,7 +166,7 @@ class Huber(BoxLoss):
 
 
 @dataclass(frozen=True)
-class Squared(BoxLoss):
+class Squared(Loss):
     """l(p, y) = 1/2 (p - y)^2."""
 
     name: ClassVar[str] = "squared"
@@ -222,7 +204,7 @@ class Logistic(MarginLoss):
 
 
 @dataclass(frozen=True)
-class Hinge(MarginLoss, BoxLoss):
+class Hinge(MarginLoss):
     """l(p, y) = (1 - y p)_+ for targets y in {-1, +1}."""
 
     name: ClassVar[str] = "hinge"

@@ -20,7 +20,7 @@ from .._utils.validation import RandomState, check_choice, is_integer, name_some
 from ..exceptions import UnhelpfulWarning
 from ..gaussian.moments import COMPILED_COLUMNS, LARGEST_STATISTICS
 from ..gaussian.responses import RESPONSES, Bernoulli, Response
-from ..losses import LOSSES, Absolute, BoxLoss, Loss, MarginLoss, Pinball
+from ..losses import LOSSES, Absolute, Loss, MarginLoss, Pinball
 from ..priors.intervals import Calibration
 from ..priors.shared import SharedEffects
 from ..priors.side_features import SideFeatures
@@ -347,7 +347,7 @@ class EmpiricalBayesLearner(MetaLearner):
         self._support_sampling()
         if self.covariance is not None:
             check_choice("covariance", self.covariance, ("full", "diagonal"), also="None")
-        if not isinstance(self.loss_, BoxLoss | Response) or isinstance(self.loss_, MarginLoss):
+        if isinstance(self.loss_, MarginLoss):
             others = f"EmpiricalBayesClassifier, or ConditionalLearner(loss={self.loss_.name!r})"
             raise ValueError(f"loss: {self.loss_.name} is not supported here. Use {others}.")
 
