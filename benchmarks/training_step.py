@@ -30,10 +30,9 @@ from studies.reproduction.curves import MeanAtTasks
 from tailored.datasets import make_clusters
 from tailored.losses import get_loss
 from tailored.paper import within_task as solving
-from tailored.paper.algorithm_1 import pivoted_root
+from tailored.paper.algorithm_1 import Surrogate, pivoted_root
 from tailored.paper.feature_maps import MeanEmbedding
 from tailored.paper.representation import Conditioning, Factored
-from tailored.paper.surrogate import Surrogate
 from tailored.tasks.rows import Rows
 
 D, N, WARM_UP, TIMED, HELD_OUT = 20, 40, 120, 25, 400

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .learners.classifier import EmpiricalBayesClassifier, TaskClassifier
     from .learners.empirical_bayes import EmpiricalBayesLearner
     from .paper.learners import ConditionalLearner, IndependentLearner, UnconditionalLearner
-    from .paper.task_regressor import TaskRegressor
+    from .paper.within_task import TaskRegressor
     from .scale.scan import scan
     from .show.displays import EffectsDisplay, PriorPathDisplay, ShrinkageDisplay, TaskFitDisplay
     from .show.report import write_report
@@ -51,7 +51,7 @@ _SUBMODULES = ["datasets", "evaluation", "exceptions", "losses", "paper"]
 _MODULES = ["tasks.task_set", "scale.scan", "learners.adapted_task", "learners.classifier"]
 _MODULES += [
     "paper.learners",
-    "paper.task_regressor",
+    "paper.within_task",
     "files",
     "evaluation",
     "show.displays",

@@ -9,10 +9,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tailored.paper.algorithm_1 import RunningMean, StepSizes, StreamBatch, Trajectory, run
+from tailored.paper.algorithm_1 import (
+    RunningMean,
+    StepSizes,
+    StreamBatch,
+    Surrogate,
+    Trajectory,
+    run,
+)
 from tailored.paper.prior import RepresentationPrior
 from tailored.paper.representation import Factored
-from tailored.paper.surrogate import Surrogate
 from tailored.tasks.rows import Rows
 
 from .searched import Array, SearchedLearner

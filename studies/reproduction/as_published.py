@@ -22,9 +22,8 @@ from sklearn.model_selection import train_test_split
 from tailored._utils.progress import progress_bar
 from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
-from tailored.paper.algorithm_1 import StepSizes, StreamBatch, Trajectory
+from tailored.paper.algorithm_1 import StepSizes, StreamBatch, Surrogate, Trajectory
 from tailored.paper.algorithm_1 import run as run_solver
-from tailored.paper.surrogate import Surrogate
 from tailored.paper.within_task import WithinTask
 from tailored.tasks.rows import Rows
 

@@ -17,9 +17,15 @@ from scipy import sparse
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
-from tailored.paper.algorithm_1 import RunningMean, StepSizes, StreamBatch, Trajectory, run
+from tailored.paper.algorithm_1 import (
+    RunningMean,
+    StepSizes,
+    StreamBatch,
+    Surrogate,
+    Trajectory,
+    run,
+)
 from tailored.paper.representation import Change, Conditioning, Factored
-from tailored.paper.surrogate import Surrogate
 from tailored.paper.within_task import WithinTask, WithinTaskOverflowError
 from tailored.tasks.rows import Rows
 

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 
 from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
-from tailored.paper.surrogate import Surrogate
+from tailored.paper.algorithm_1 import Surrogate
 from tailored.paper.within_task import WithinTask
 from tailored.tasks.rows import Rows
 from tailored.tasks.task_set import TaskSet

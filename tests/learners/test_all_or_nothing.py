@@ -19,11 +19,10 @@ from tailored import (
 )
 from tailored.datasets import make_clusters
 from tailored.paper import ProjectedSGD
-from tailored.paper.algorithm_1 import Trajectory
+from tailored.paper.algorithm_1 import Surrogate, Trajectory
 from tailored.paper.feature_maps import RidgeEstimate
 from tailored.paper.prior import RepresentationPrior
 from tailored.paper.step_size import HeldOutPool, HeldOutTasks
-from tailored.paper.surrogate import Surrogate
 
 # What is learned does not matter here, and EM may stop early.
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")

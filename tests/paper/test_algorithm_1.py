@@ -8,8 +8,7 @@ from scipy import sparse
 
 import reference as ref
 from streams import LOSSES, advance, batch_of, close, part, random_stream, same, start
-from tailored.paper.algorithm_1 import StepSizes, StreamBatch
-from tailored.paper.surrogate import Surrogate
+from tailored.paper.algorithm_1 import StepSizes, StreamBatch, Surrogate
 from tailored.paper.within_task import WithinTask
 from tailored.tasks.rows import Rows
 

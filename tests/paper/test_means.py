@@ -12,9 +12,8 @@ from streams import LOSSES, batch_of, close, random_stream, start
 from studies.reproduction.curves import MeanAtTasks
 from tailored import ConditionalLearner, TaskSet, load
 from tailored.paper import ProjectedSGD
-from tailored.paper.algorithm_1 import BLOCK, ExactMean, StepSizes, run
+from tailored.paper.algorithm_1 import BLOCK, ExactMean, StepSizes, Surrogate, run
 from tailored.paper.representation import Factored
-from tailored.paper.surrogate import Surrogate
 from tailored.paper.within_task import WithinTask
 
 

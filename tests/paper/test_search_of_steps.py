@@ -8,11 +8,10 @@ import pytest
 from streams import LOSSES, batch_of, diverges, random_stream, start
 from tailored import ConditionalLearner
 from tailored.paper import ProjectedSGD, step_size
-from tailored.paper.algorithm_1 import StepSizes, run
+from tailored.paper.algorithm_1 import StepSizes, Surrogate, run
 from tailored.paper.prior import RepresentationPrior
 from tailored.paper.representation import Conditioning
 from tailored.paper.step_size import HeldOutPool, select
-from tailored.paper.surrogate import Surrogate
 from tailored.paper.within_task import WithinTask
 from tailored.tasks.rows import Scaling
 from tailored.tasks.task_set import TaskSet

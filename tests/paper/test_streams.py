@@ -22,8 +22,7 @@ from streams import (
     same,
     start,
 )
-from tailored.paper.algorithm_1 import LARGEST_DENSE, StepSizes, run
-from tailored.paper.surrogate import Surrogate
+from tailored.paper.algorithm_1 import LARGEST_DENSE, StepSizes, Surrogate, run
 from tailored.paper.within_task import WithinTask
 
 # --- streams in pieces, jobs

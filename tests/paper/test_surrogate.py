@@ -7,7 +7,7 @@ import pytest
 
 import reference as ref
 from streams import CASES
-from tailored.paper.surrogate import Surrogate
+from tailored.paper.algorithm_1 import Surrogate
 from tailored.paper.within_task import WithinTask
 from tailored.tasks.rows import Rows
 

@@ -34,8 +34,8 @@ from studies.theory.risks import RiskEstimate, excess_risk, task_excess, task_ri
 from tailored import ConditionalLearner, TaskSet, UnconditionalLearner
 from tailored.losses import get_loss
 from tailored.paper import ProjectedSGD
+from tailored.paper.algorithm_1 import Surrogate
 from tailored.paper.representation import Conditioning
-from tailored.paper.surrogate import Surrogate
 from tailored.paper.theory import (
     Quantities,
     conditional_optimum,

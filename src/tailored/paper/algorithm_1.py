@@ -1,8 +1,18 @@
-"""Algorithm 1 of the paper: projected SGD on the surrogate (Eq. 22), one task per step, and its
-step size (Eq. 24).
+"""Algorithm 1 of the paper: projected SGD on its convex surrogate, one task per step (Eqs. 19 to
+24).
 
-Start at ``H_1 = H_0 = 0`` and ``C_1 = C_0``.  For t = 1 .. T, with the gradient G_t of the
-surrogate of task t in θ at ``θ_t = (I ⊗ φ_tᵀ) H_t (I ⊗ φ_t) + C_t`` (Eq. 108),
+The risk of a task is at most the expectation of the regularised empirical risk at its minimiser
+plus a trace (Eqs. 19 to 21), so Algorithm 1 minimises the expectation over tasks of
+
+    L(θ) = min_w 1/n Σ ℓ(<x_i, w>, y_i) + ½ wᵀθ†w  +  2L²/n Tr(θ XᵀX/n) ,   θ = τ_{H,C}(s) ,
+
+Eq. 22.  It is convex in (H, C) (Prop. 4), and its gradients are G in C and ``(I ⊗ φ) G (I ⊗ φᵀ)`` in H (Eq.
+23).  With ``u = Xᵀα / n`` for the dual solution α, ``G = −½ u uᵀ + (2L²/n²) XᵀX`` (Eq. 108).  The
+display after Eq. 23 also writes u as −θ†w, which is zero outside Ran(θ); with it, θ = 0 would never
+change.
+
+Start at ``H_1 = H_0 = 0`` and ``C_1 = C_0``.  For t = 1 .. T, with the gradient G_t of task t at
+``θ_t = (I ⊗ φ_tᵀ) H_t (I ⊗ φ_t) + C_t``,
 
     H_{t+1} = proj(H_t − γ (I ⊗ φ_t) G_t (I ⊗ φ_tᵀ)) ,    C_{t+1} = proj(C_t − γ G_t) .
 
@@ -25,9 +35,9 @@ from scipy.linalg.lapack import dpstrf
 
 from .._utils.records import Record
 from .._utils.threads import single_threaded_blas
-from ..tasks.rows import Rows, dense
-from .representation import RANK_TOLERANCE, Array, Change, Conditioning, Factored, finite
-from .surrogate import Surrogate
+from ..tasks.rows import Array, Rows, dense, segment_sums
+from .representation import RANK_TOLERANCE, Change, Conditioning, Factored, finite
+from .within_task import WithinTask
 
 #: Maximum dimension dk of a dense average of H (2 GB), and number of steps whose changes are added
 #: to it together.
@@ -39,6 +49,39 @@ def step_of_theorem_5(distance: float, gradient_norm: float, T: int) -> float:
     4.
     """
     return float(distance / (gradient_norm * np.sqrt(T)))
+
+
+class SurrogateGradient(NamedTuple):
+    """Values (T,), vectors u (T, d), and factors 2L²/n² (T,) of XᵀX in the gradients of T tasks."""
+
+    value: Array
+    u: Array
+    gram: Array
+
+    def theta(self, t: int, X: Array) -> Array:
+        """Return the gradient in θ of task ``t`` with rows ``X``, a (d, d) matrix."""
+        u = self.u[t]
+        return np.asarray(np.outer(-0.5 * u, u) + self.gram[t] * (X.T @ X))
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """The surrogate of a within-task algorithm, with L."""
+
+    algorithm: WithinTask
+    lipschitz: float
+
+    def __call__(self, rows: Rows, thetas: Array) -> SurrogateGradient:
+        """Return values and gradients at representations ``thetas`` (T, d, d)."""
+        solution, sizes = self.algorithm.solve(rows, thetas), rows.sizes
+        n = np.maximum(sizes, 1)
+        u = segment_sums(rows.X * solution.alpha[:, None], rows.offsets) / n[:, None]
+        gram = np.where(sizes > 0, 2.0 * self.lipschitz**2 / n**2, 0.0)
+        energy = np.empty(len(n))
+        for t, theta in enumerate(thetas):
+            X = rows.X[rows.offsets[t] : rows.offsets[t + 1]]
+            energy[t] = np.einsum("ij,ij->", X @ theta, X)
+        return SurrogateGradient(solution.value + gram * energy, u, gram)
 
 
 @dataclass(frozen=True)

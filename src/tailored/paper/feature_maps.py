@@ -17,7 +17,6 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import clone
 
-from .._utils.algebra import ridge
 from .._utils.validation import check_choice, check_positive, check_psd, native
 from ..tasks.features import FeatureMap, SideVector, side_table
 from ..tasks.rows import Array, Scaling, dense, dense_rows
@@ -113,6 +112,31 @@ class RidgeEstimate(FeatureMap):
         for t, task in enumerate(tasks):
             out[t] = ridge(dense_rows(task.X, True), task.y, self.alpha)
         return out
+
+
+def solve(matrix: Array, right: Array) -> Array:
+    """Solve one linear system or a stack of them.
+
+    Return minimum-norm solutions if a matrix is singular.
+
+    In this package, matrices are ``λI + K``, and K has no negative eigenvalues.  They are singular
+    only if λ is lost to rounding.
+    """
+    try:
+        return np.asarray(np.linalg.solve(matrix, right))
+    except np.linalg.LinAlgError:
+        return np.asarray(np.linalg.pinv(matrix) @ right)
+
+
+def ridge(X: Array, y: Array, alpha: float) -> Array:
+    """Return the minimiser of ``‖Xw − y‖² + alpha ‖w‖²``.
+
+    Solve the smaller of the primal and dual systems.
+    """
+    n, d = X.shape
+    if n < d:
+        return X.T @ solve(X @ X.T + alpha * np.eye(n), y)
+    return solve(X.T @ X + alpha * np.eye(d), X.T @ y)
 
 
 def _row_sums(tasks: TaskSet, weights: Array) -> Array:

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._utils.frames import RowsLike, SideInfoLike, ValuesLike
 from .._utils.progress import progress_bar
+from .._utils.tables import Table, plural
 from .._utils.validation import (
     RandomState,
     check_fraction,
@@ -31,16 +32,16 @@ from .._utils.validation import (
 from ..exceptions import ConstantRepresentationWarning, UnhelpfulWarning
 from ..learners.base import MetaLearner
 from ..learners.reading import fit_arguments, read
-from ..losses import Loss
+from ..losses import Loss, error_name
 from ..show.summary import Summary
 from ..tasks.encoding import TaskColumns
 from ..tasks.features import FeatureMap
 from ..tasks.rows import Array, Rows, Scaling
 from ..tasks.task_set import TaskSet
-from .algorithm_1 import StepSizes, StreamBatch, Trajectory, run
+from .algorithm_1 import StepSizes, StreamBatch, Surrogate, Trajectory, run
 from .feature_maps import GivenMap, check_features, get_feature_map
 from .prior import RepresentationPrior
-from .representation import Conditioning, Given
+from .representation import RANK_TOLERANCE, Conditioning, Given
 from .step_size import (
     PAPER_STEP_SIZES,
     SCALES,
@@ -50,8 +51,6 @@ from .step_size import (
     Selection,
     select,
 )
-from .summary import summarise_paper_learner
-from .surrogate import Surrogate
 from .within_task import WithinTask
 
 #: Arguments with rows: X, y, groups and side_info.
@@ -136,7 +135,61 @@ class PaperLearner(MetaLearner):
         on held-out tasks.  ``details`` changes nothing here.
         """
         check_is_fitted(self, "prior_")
-        return summarise_paper_learner(self)
+        sentences, tables = list[str](), dict[str, Table]()
+        if hasattr(self, "step_size_"):
+            sentences.append(_describe_steps(self))
+        if isinstance(self.conditioning_, Given):
+            sentences.append("τ(s) is the function that the user passed.")
+        else:
+            moment = getattr(self, "feature_moment_", None)
+            sentence, tables["spectrum"] = _describe_spectrum(self.conditioning_, moment)
+            sentences.append(sentence)
+        if errors := getattr(self, "held_out_errors_", {}):
+            caption = (
+                f"error: mean {error_name(self.loss_.name)} on query rows, over the tasks held out "
+                "in fit, on which the step was selected. independent: θ = C₀; unconditional: "
+                "H = 0, with its best step."
+            )
+            table = {"method": list(errors), "error": list(errors.values())}
+            tables["errors"] = Table("Error on held-out tasks", table, caption)
+        title = f"{type(self).__name__}: {plural(self.n_features_in_, 'feature')}"
+        return Summary(title, tuple(sentences), tables)
+
+
+def _describe_spectrum(tau: Conditioning, moment: Array | None) -> tuple[str, Table]:
+    """Describe the mean of τ over tasks with mean φφᵀ = ``moment`` by a sentence and a table."""
+    mean = tau.mean(moment) if tau.n_side and moment is not None else np.array(tau.C)
+    values = np.linalg.eigvalsh(mean)[::-1]
+    n, total = len(values), float(np.trace(mean)) or 1.0
+    rank = int(np.count_nonzero(values > n * RANK_TOLERANCE * max(values[0], 0.0)))
+    sentence = f"τ is the same for every task, with rank {rank} in {n} dimensions."
+    if tau.depends_on_task:
+        share = 100.0 * (1.0 - float(np.trace(tau.C)) / total)
+        sentence = (
+            f"τ(s) depends on φ(s) with k = {tau.n_side}; {share:.0f} % of its mean trace is due "
+            f"to H. The mean of τ over the training tasks has rank {rank} in {n} dimensions."
+        )
+    columns = {
+        "direction": [str(j + 1) for j in range(n)],
+        "eigenvalue": values.tolist(),
+        "share of trace": (values / total).tolist(),
+    }
+    caption = "eigenvalue: of the mean of τ over the training tasks, in decreasing order."
+    return sentence, Table("Spectrum of τ", columns, caption, ["share of trace"])
+
+
+def _describe_steps(learner: Any) -> str:
+    """Describe the step sizes of Algorithm 1 in one sentence."""
+    steps = learner.step_size_
+    n_tried = len({(row["step_C"], row["step_H"]) for row in learner.search_results_})
+    text = f"Algorithm 1 with step size {steps.C:.4g} for C"
+    if learner.conditioning_.n_side:
+        text += f" and {steps.H:.4g} for H"
+    if n_tried:
+        text += f", selected among {n_tried} on held-out tasks"
+    if learner.scale_ != 1.0:
+        text += f"; τ is multiplied by {learner.scale_:g}, selected with the step"
+    return f"{text}."
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from .._utils.algebra import solve as solve_systems
 from ..losses import Loss
 from ..priors.base import Array, Prior
 from ..tasks.features import FeatureMap
 from ..tasks.rows import Rows, dense
 from ..tasks.task_set import TaskSet
 from .feature_maps import check_features
+from .feature_maps import solve as solve_systems
 from .kernels import WithinSolution
 from .representation import Conditioning
 from .within_task import WithinTask

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_X_y
 
-from .._utils.algebra import ridge
 from .._utils.validation import (
     check_finite,
     check_nonnegative,
@@ -29,8 +28,8 @@ from .._utils.validation import (
 from ..losses import Loss, get_loss
 from ..tasks.rows import Array, Rows, dense
 from ..tasks.task_set import TaskSet, check_task_set
-from .algorithm_1 import step_of_theorem_5
-from .surrogate import Surrogate
+from .algorithm_1 import Surrogate, step_of_theorem_5
+from .feature_maps import ridge
 from .within_task import WithinTask
 
 __all__ = [
