@@ -24,8 +24,8 @@ from tailored.gaussian.moments import Moments
 from tailored.priors.base import adapt_tasks
 from tailored.priors.mixture import MixturePrior
 from tailored.priors.on_device import weights_on_device
-from tailored.scale.cuda.moments import CudaMoments
-from tailored.scale.cuda.tensors import TensorTasks
+from tailored.scale.cuda import CudaMoments
+from tailored.scale.tensors import TensorTasks
 from tailored.tasks.rows import Scaling
 
 DEVICE = torch.device("cuda", 0)

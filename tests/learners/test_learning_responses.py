@@ -10,7 +10,7 @@ import scipy.stats
 
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet, load, scan
 from tailored.gaussian.responses import RESPONSES, Predictors
-from tailored.scale.reservoir import Reservoir
+from tailored.scale.base import Reservoir
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module", "no_curves_in_module")
 

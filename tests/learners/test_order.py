@@ -20,7 +20,7 @@ from tailored import (
     TaskSet,
 )
 from tailored.evaluation import BASELINES, evaluate
-from tailored.scale.reservoir import Reservoir
+from tailored.scale.base import Reservoir
 from tailored.tasks.reading import label_keys
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")

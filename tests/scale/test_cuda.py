@@ -17,10 +17,9 @@ from tailored.gaussian.moments import Moments
 from tailored.priors.base import adapt_tasks
 from tailored.priors.mixture import MixturePrior
 from tailored.priors.on_device import weights_on_device
-from tailored.scale.cuda.kernels import KERNELS, Layout
-from tailored.scale.cuda.moments import CudaMoments, _component, _congruence
-from tailored.scale.cuda.tensors import TensorTasks, check_device
-from tailored.scale.reservoir import Reservoir
+from tailored.scale.base import Reservoir
+from tailored.scale.cuda import KERNELS, CudaMoments, Layout, _component, _congruence
+from tailored.scale.tensors import TensorTasks, check_device
 from tailored.tasks.rows import Scaling
 from test_sources import low_rank_frame
 
@@ -108,7 +107,7 @@ def test_layouts_fit_into_shared_memory(d):
 
 
 def test_the_package_has_the_source_of_the_kernels():
-    source = files("tailored.scale.cuda").joinpath("kernels.cu").read_text()
+    source = files("tailored.scale").joinpath("kernels.cu").read_text()
     assert re.findall(r"__global__ void __launch_bounds__\(\d+\) (\w+)\(", source) == list(KERNELS)
 
 

@@ -13,9 +13,8 @@ from tailored.gaussian.em import em
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
 from tailored.scale import dask as dask_source
-from tailored.scale.base import Blocks, Reader
+from tailored.scale.base import Blocks, Reader, Reservoir
 from tailored.scale.dask import ClusterStatistics, DaskSource, fetch
-from tailored.scale.reservoir import Reservoir
 from tailored.tasks.rows import Scaling
 
 pd = pytest.importorskip("pandas", reason="Dask's frames are pandas'")

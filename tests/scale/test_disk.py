@@ -14,8 +14,8 @@ from tailored.gaussian.em import em
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
 from tailored.scale import disk as disk_module
-from tailored.scale import tables
-from tailored.scale.base import Blocks, LazyBlock, Reader
+from tailored.scale import scan as scan_module
+from tailored.scale.base import Blocks, LazyBlock, Reader, Reservoir
 from tailored.scale.disk import (
     N_PARTITIONS,
     DiskSource,
@@ -23,7 +23,6 @@ from tailored.scale.disk import (
     read_block,
     write_block,
 )
-from tailored.scale.reservoir import Reservoir
 from tailored.tasks.rows import Scaling
 
 pd = pytest.importorskip("pandas")
@@ -188,7 +187,7 @@ CHANGES = {
 @pytest.mark.parametrize("is_file", [True, False])
 @pytest.mark.parametrize("change", CHANGES)
 def test_folder_of_other_data_is_refused(change, is_file, monkeypatch, tmp_path):
-    monkeypatch.setattr(tables, "BATCH_NUMBERS", 400)
+    monkeypatch.setattr(scan_module, "BATCH_NUMBERS", 400)
     frame, path, folder = long_frame(125), tmp_path / "f.parquet", tmp_path / "c"
     reader = Reader(Scaling.raw(2))
     model = mixture(2, 2)
@@ -251,10 +250,10 @@ KILLED = """
 import os, signal, sys
 from functools import partial
 from tailored import EmpiricalBayesLearner, scan
-from tailored.scale import disk, reservoir
+from tailored.scale import base, disk
 
 table, folder, stage, out = sys.argv[1:]
-disk.Reservoir = partial(reservoir.Reservoir, size=45)
+disk.Reservoir = partial(base.Reservoir, size=45)
 write, add = disk.write_atomically, disk.PartitionedRows.add
 
 def write_atomically(path, content):

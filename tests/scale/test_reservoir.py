@@ -9,7 +9,7 @@ import pytest
 
 from tailored import TaskSet
 from tailored._utils.validation import label_array
-from tailored.scale.reservoir import Reservoir
+from tailored.scale.base import Reservoir
 from tailored.tasks.reading import label_keys
 
 NAMES = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tailored import EmpiricalBayesLearner, TaskSet, scan
-from tailored.scale import tables
+from tailored.scale import scan as scan_module
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -24,7 +24,7 @@ COLUMNS = {"task": "user", "target": "y", "side_columns": ["age", "town"]}
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch):
-    monkeypatch.setattr(tables, "BATCH_NUMBERS", 600)
+    monkeypatch.setattr(scan_module, "BATCH_NUMBERS", 600)
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,9 @@ from tailored.learners import empirical_bayes
 from tailored.priors.shared import SharedEffects, SharedLevels
 from tailored.scale import base, disk
 from tailored.scale import dask as dask_source
-from tailored.scale.base import MemorySource, Reader
+from tailored.scale.base import MemorySource, Reader, Reservoir
 from tailored.scale.dask import DaskSource
 from tailored.scale.disk import DiskSource
-from tailored.scale.reservoir import Reservoir
 from tailored.selection import data
 from tailored.selection.steps import low_rank
 from tailored.tasks.rows import Scaling

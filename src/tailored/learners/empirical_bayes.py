@@ -25,11 +25,11 @@ from ..priors.intervals import Calibration
 from ..priors.shared import SharedEffects
 from ..priors.side_features import SideFeatures
 from ..scale.base import MemorySource, Reader, Statistics, TaskSource
-from ..scale.cuda.moments import DeviceSource
-from ..scale.cuda.tensors import TensorTasks, check_device
+from ..scale.cuda import DeviceSource
 from ..scale.dask import DaskSource
 from ..scale.disk import DiskSource
 from ..scale.scan import TaskScan
+from ..scale.tensors import TensorTasks, check_device
 from ..selection.data import Settings, TrainingData, has_many_columns
 from ..selection.learn import learn
 from ..selection.steps import STEPS

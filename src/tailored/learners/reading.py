@@ -26,8 +26,8 @@ from .._utils.validation import check_finite, name_some, native, warn
 from ..exceptions import SingleTaskWarning
 from ..losses import Loss, MarginLoss
 from ..priors.base import Posterior, Prior
-from ..scale.cuda.tensors import TensorTasks, check_device
 from ..scale.scan import TaskScan
+from ..scale.tensors import TensorTasks, check_device
 from ..tasks.encoding import (
     ROW_VALUES,
     Encoding,

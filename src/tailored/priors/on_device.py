@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..scale.cuda.moments import CudaMoments
-from ..scale.cuda.tensors import TensorTasks
+from ..scale.cuda import CudaMoments
+from ..scale.tensors import TensorTasks
 from ..tasks.rows import Scaling
 from .base import Prior
 from .mixture import MixturePrior

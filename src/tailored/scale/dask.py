@@ -23,10 +23,8 @@ from ..gaussian.mixture import Mixture
 from ..gaussian.moments import Summed, Totals
 from ..gaussian.rows import Tasks
 from ..tasks.task_set import TaskSet
-from .base import Blocks, Reader, Statistics, sum_in_order
-from .reservoir import Reservoir
-from .scan import TaskScan
-from .tables import Batch
+from .base import Blocks, Reader, Reservoir, Statistics, sum_in_order
+from .scan import Batch, TaskScan
 
 #: Maximum number of samples that are merged by one Dask task.
 FAN_IN = 8

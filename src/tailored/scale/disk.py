@@ -28,8 +28,7 @@ from ..gaussian.moments import Moments
 from ..gaussian.rows import Tasks
 from ..tasks.reading import label_keys
 from ..tasks.task_set import TaskSet, offsets_of
-from .base import Blocks, LazyBlock, Reader, Statistics
-from .reservoir import Reservoir
+from .base import Blocks, LazyBlock, Reader, Reservoir, Statistics
 from .scan import TaskScan
 
 #: Number of partitions, and maximum size in bytes of the rows of whole tasks that are read at once.

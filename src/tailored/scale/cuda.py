@@ -1,27 +1,173 @@
 """Sufficient statistics of tasks on a GPU, their sums for EM, and the posterior of each task under
 a mixture.
+
+The kernels are in ``kernels.cu``.  They are compiled for a number of columns and a floating-point
+type.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..._utils.records import cached_property
-from ...gaussian.mixture import Mixture, unpacked
-from ...gaussian.moments import NEGLIGIBLE, Summed, Sums, Totals
-from ...tasks.reading import label_keys
-from ...tasks.rows import Array, Scaling
-from ...tasks.task_set import TaskSet
-from ..base import Reader, Statistics
-from ..reservoir import Reservoir
-from .kernels import BLOCKS, Kernels, kernels
+from .._utils.records import cached_property
+from ..gaussian.mixture import Mixture, unpacked
+from ..gaussian.moments import NEGLIGIBLE, Summed, Sums, Totals
+from ..tasks.reading import label_keys
+from ..tasks.rows import Array, Scaling
+from ..tasks.task_set import TaskSet
+from .base import Reader, Reservoir, Statistics
 from .tensors import TensorTasks
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+#: The kernels of ``kernels.cu``: threads per block, as in that file, and blocks per multiprocessor.
+#: Together with the device, the number of blocks determines the order of summation.
+KERNELS = {"evidence": (128, 4), "moments": (128, 4), "products_of_rows": (256, 8)}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Sizes shared by the kernels and their callers, for systems of ``d`` columns."""
+
+    d: int
+    shared_bytes: int  # maximum shared memory of a block
+
+    @property
+    def block_size(self) -> int:
+        """Block size of the Cholesky factorisation: the first candidate with the least padding."""
+        return min((5, 6, 4, 7), key=lambda size: -(-self.d // size) * size)
+
+    @property
+    def padded(self) -> int:
+        return -(-self.d // self.block_size) * self.block_size
+
+    @property
+    def n_system(self) -> int:
+        """Number of elements of a system's lower triangle."""
+        return self.padded * (self.padded + 1) // 2
+
+    @property
+    def n_sums(self) -> int:
+        """Number of sums that a block returns: second and first moments, count and residual."""
+        return self.n_system + self.padded + 2
+
+    @property
+    def tile(self) -> int:
+        """Number of tasks in shared memory at once."""
+        threads, _ = KERNELS["moments"]
+        return min(threads, self.shared_bytes // (8 * (self.n_system + self.padded)))
+
+    @property
+    def group(self) -> int:
+        """Number of tasks whose products are written at once."""
+        return next(
+            size for size in (32, 16, 8, 4, 2, 1) if self._product_bytes(size) <= self.shared_bytes
+        )
+
+    @property
+    def n_products(self) -> int:
+        return (self.d + 1) * (self.d + 2) // 2
+
+    def bytes_of(self, kernel: str) -> int:
+        """Return the shared memory of a kernel in bytes."""
+        if kernel == "products_of_rows":
+            return self._product_bytes(self.group)
+        return max(8 * (self.n_system + self.padded) * self.tile, 2 * 8 * KERNELS[kernel][0])
+
+    def _product_bytes(self, group: int) -> int:
+        # Each of 8 warps loads 8 rows at once, padded to a multiple of 3, the side of its tiles.
+        width = -(-(self.d + 1) // 3) * 3
+        return 8 * (self.n_products * (group + 1) + 8 * 8 * width)
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Compiled functions for one layout on one device."""
+
+    layout: Layout
+    n_multiprocessors: int
+    functions: dict[str, Any]
+
+    def launch(self, name: str, *arguments: Any) -> None:
+        """Run a kernel on torch's current stream; tensors are passed as pointers, None as the null
+        pointer.
+        """
+        import torch
+
+        threads, blocks = KERNELS[name]
+        with _cupy_stream(torch.cuda.current_stream()):
+            self.functions[name](
+                (self.n_multiprocessors * blocks,),
+                (threads,),
+                tuple(_kernel_argument(value) for value in arguments),
+                shared_mem=self.layout.bytes_of(name),
+            )
+
+
+def _cupy_stream(current: Any) -> Any:
+    """Return torch's stream as a CuPy stream, for old and new versions of CuPy."""
+    import cupy
+
+    from_external = getattr(cupy.cuda.Stream, "from_external", None)
+    return (
+        cupy.cuda.ExternalStream(current.cuda_stream)
+        if from_external is None
+        else from_external(current)
+    )
+
+
+def _kernel_argument(value: Any) -> Any:
+    if value is None:
+        return np.uintp(0)
+    if isinstance(value, int):
+        return np.int64(value)
+    if isinstance(value, float):
+        return np.float64(value)
+    return np.uintp(value.data_ptr())
+
+
+@cache
+def _compile(d: int, stored: str, fit_intercept: bool, device: int) -> Kernels:
+    """Compile the kernels for ``d`` columns, the last constant if ``fit_intercept``; this takes
+    seconds, and is cached.
+    """
+    import cupy
+
+    with cupy.cuda.Device(device) as current:
+        limits = current.attributes
+        layout = Layout(d, limits["MaxSharedMemoryPerBlockOptin"])
+        if layout.tile == 0:
+            raise ValueError(
+                f"device: {d} columns do not fit into the GPU's shared memory; use device=None"
+            )
+        macros = {
+            "stored": stored,
+            "D": d,
+            "INTERCEPT": int(fit_intercept),
+            "BLOCK": layout.block_size,
+            "TILE": layout.tile,
+            "GROUP": layout.group,
+        }
+        source = files(__package__).joinpath("kernels.cu").read_text()
+        options = ("-std=c++17", *(f"-D{name}={value}" for name, value in macros.items()))
+        module = cupy.RawModule(code=source, options=options)
+        functions = {name: module.get_function(name) for name in KERNELS}
+        for name, function in functions.items():
+            function.max_dynamic_shared_size_bytes = layout.bytes_of(name)
+        return Kernels(layout, limits["MultiProcessorCount"], functions)
+
+
+def _kernels(d: int, like: Tensor, fit_intercept: bool) -> Kernels:
+    """Return the kernels for ``d`` columns and the type and the device of a tensor."""
+    stored = "float" if like.element_size() == 4 else "double"
+    return _compile(d, stored, fit_intercept, like.device.index)
 
 
 @dataclass(frozen=True)
@@ -166,7 +312,11 @@ class CudaMoments:
             self._launch("evidence", component, model.noise, joint[k], out)
             if deviations is not None and component.root is not None:
                 deviations[k] = joint.new_tensor(component.root) @ out
-        return joint + self._log_proportions(model)
+        if model.gates is None:
+            return joint + joint.new_tensor(np.log(model.proportions))[:, None]
+        assert self.side is not None
+        gates = joint.new_tensor(model.gates)
+        return joint + (gates[:, :1] + gates[:, 1:] @ self.side.T).log_softmax(0)
 
     def without_side(self, model: Mixture) -> CudaMoments:
         """Return the statistics after subtracting XΓv, the effect of the side information, from the
@@ -175,11 +325,7 @@ class CudaMoments:
         if model.side is None:
             return self
         assert self.side is not None
-        return self.shifted(self.side @ self.side.new_tensor(model.side).T)
-
-    def shifted(self, weights: Tensor) -> CudaMoments:
-        """Return the statistics with targets ``y − Xw``, for the weights (T, D) of each task."""
-        d, effect = self.n_features, weights.T
+        d, effect = self.n_features, self.side.new_tensor(model.side) @ self.side.T
         products = self.products.clone()
         position = unpacked(d + 1)
         cross = products[position[d, :d]].double()
@@ -192,16 +338,6 @@ class CudaMoments:
         products[position[d, :d]] = residual.to(products.dtype)
         return replace(self, products=products)
 
-    def dense(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return XᵀX (T, D, D), Xᵀy (T, D) and yᵀy (T,) in double precision."""
-        d = self.n_features
-        position, products = unpacked(d + 1), self.products.double().T
-        return (
-            products[:, position[:d, :d]],
-            products[:, position[d, :d]],
-            products[:, position[d, d]],
-        )
-
     def _component_sums(
         self, component: Component, noise: float, shares: Tensor | None, log_joint: Tensor | None
     ) -> Array:
@@ -212,7 +348,7 @@ class CudaMoments:
         """
         compiled = self._compiled_for(component)
         partial = self.sizes.new_zeros(
-            (compiled.n_multiprocessors * BLOCKS, compiled.layout.n_sums)
+            (compiled.n_multiprocessors * KERNELS["moments"][1], compiled.layout.n_sums)
         )
         index = None if shares is None else (shares > NEGLIGIBLE).nonzero()[:, 0]
         n = len(self) if index is None else len(index)
@@ -238,21 +374,13 @@ class CudaMoments:
         self._compiled_for(component).launch(name, *common, *arguments)
 
     def _compiled_for(self, component: Component) -> Kernels:
-        if component.reduction is None:
-            # An intercept only makes a difference when products are computed.
-            return _kernels(self.n_features, self.products, False)
-        return kernels(len(component.precision), "double", False, self.sizes.device.index)
+        # Products in other coordinates are computed in double precision, the type of the sizes.  An
+        # intercept only makes a difference when products are computed.
+        like = self.products if component.reduction is None else self.sizes
+        return _kernels(len(component.precision), like, False)
 
     def _empty(self, n_rows: int) -> Tensor:
         return self.sizes.new_empty((n_rows, len(self)))
-
-    def _log_proportions(self, model: Mixture) -> Tensor:
-        """Return log π, (K, 1), or (K, T) if the mixing weights depend on the side information."""
-        if model.gates is None:
-            return self.sizes.new_tensor(np.log(model.proportions))[:, None]
-        assert self.side is not None
-        gates = self.sizes.new_tensor(model.gates)
-        return (gates[:, :1] + gates[:, 1:] @ self.side.T).log_softmax(0)
 
     def _components(self, model: Mixture) -> list[Component]:
         """Return the components, with the arrays that kernels read copied to the device."""
@@ -266,11 +394,6 @@ class CudaMoments:
             )
             for c in (_component(model, k) for k in range(model.n_components))
         ]
-
-
-def _kernels(D: int, like: Tensor, fit_intercept: bool) -> Kernels:
-    stored = "float" if like.element_size() == 4 else "double"
-    return kernels(D, stored, fit_intercept, like.device.index)
 
 
 def _component(model: Mixture, k: int) -> Component:

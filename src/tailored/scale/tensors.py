@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._utils.frames import SideInfoLike, is_tensor
-from ...tasks.task_set import TaskSet
+from .._utils.frames import SideInfoLike, is_tensor
+from ..tasks.task_set import TaskSet
 
 if TYPE_CHECKING:
     from torch import Tensor
