@@ -6,10 +6,10 @@ plus a trace (Eqs. 19 to 21), so Algorithm 1 minimises the expectation over task
 
     L(θ) = min_w 1/n Σ ℓ(<x_i, w>, y_i) + ½ wᵀθ†w  +  2L²/n Tr(θ XᵀX/n) ,   θ = τ_{H,C}(s) ,
 
-Eq. 22.  It is convex in (H, C) (Prop. 4), and its gradients are G in C and ``(I ⊗ φ) G (I ⊗ φᵀ)`` in H (Eq.
-23).  With ``u = Xᵀα / n`` for the dual solution α, ``G = −½ u uᵀ + (2L²/n²) XᵀX`` (Eq. 108).  The
-display after Eq. 23 also writes u as −θ†w, which is zero outside Ran(θ); with it, θ = 0 would never
-change.
+Eq. 22.  It is convex in (H, C) (Prop. 4), and its gradients are G in C and ``(I ⊗ φ) G (I ⊗ φᵀ)``
+in H (Eq. 23).  With ``u = Xᵀα / n`` for the dual solution α, ``G = −½ u uᵀ + (2L²/n²) XᵀX`` (Eq.
+108).  The display after Eq. 23 also writes u as −θ†w, which is zero outside Ran(θ); with it, θ = 0
+would never change.
 
 Start at ``H_1 = H_0 = 0`` and ``C_1 = C_0``.  For t = 1 .. T, with the gradient G_t of task t at
 ``θ_t = (I ⊗ φ_tᵀ) H_t (I ⊗ φ_t) + C_t``,
@@ -42,13 +42,6 @@ from .within_task import WithinTask
 #: Maximum dimension dk of a dense average of H (2 GB), and number of steps whose changes are added
 #: to it together.
 LARGEST_DENSE, BLOCK = 16_000, 16
-
-
-def step_of_theorem_5(distance: float, gradient_norm: float, T: int) -> float:
-    """Return γ of Eq. 24, given ``‖(H − H₀, C − C₀)‖_F`` and the bound on the gradients of Prop.
-    4.
-    """
-    return float(distance / (gradient_norm * np.sqrt(T)))
 
 
 class SurrogateGradient(NamedTuple):

@@ -224,8 +224,6 @@ FEATURE_MAPS: dict[str, type[FeatureMap]] = {
     "angle": AngleMap,
     "vector": SideVector,
 }
-#: What ``feature_map`` may be besides these names and "auto", for error messages.
-OTHERS = "a FeatureMap, a callable or a scikit-learn transformer"
 
 
 def get_feature_map(spec: object, *, has_side_info: bool) -> FeatureMap:
@@ -233,10 +231,11 @@ def get_feature_map(spec: object, *, has_side_info: bool) -> FeatureMap:
 
     ``"auto"`` is "vector" if the tasks have side information and "ridge" otherwise.
     """
+    others = "a FeatureMap, a callable or a scikit-learn transformer"
     if isinstance(spec, str):
         auto = "vector" if has_side_info else "ridge"
         maps = FEATURE_MAPS | {"auto": FEATURE_MAPS[auto]}
-        return maps[check_choice("feature_map", spec, maps, also=OTHERS)]()
+        return maps[check_choice("feature_map", spec, maps, also=others)]()
     if isinstance(spec, FeatureMap):
         return copy(spec)
     if hasattr(spec, "transform") and hasattr(spec, "fit"):
@@ -244,6 +243,6 @@ def get_feature_map(spec: object, *, has_side_info: bool) -> FeatureMap:
     if callable(spec):
         return CallableMap(spec, has_side_info)
     raise TypeError(
-        f"feature_map: expected one of {sorted(FEATURE_MAPS)}, 'auto', or {OTHERS}; got "
+        f"feature_map: expected one of {sorted(FEATURE_MAPS)}, 'auto', or {others}; got "
         f"{type(spec).__name__}"
     )

@@ -57,10 +57,8 @@ from .within_task import WithinTask
 Data = tuple[RowsLike, ValuesLike, ValuesLike, SideInfoLike]
 #: Held-out tasks, or their support rows and query rows.
 HeldOut = TaskSet | tuple[TaskSet, TaskSet]
-#: Settings of the paper that its three learners share, and settings of the two that learn a
-#: representation.
+#: Settings of the paper that its three learners share.
 _PAPER: dict[str, Any] = {"inner": "online", "fit_intercept": False}
-_PAPER_LEARNS: dict[str, Any] = {**_PAPER, "tune_scale": False}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -101,12 +99,6 @@ class PaperLearner(MetaLearner):
         return self.prior_.feature_map
 
     @property
-    def _algorithm(self) -> WithinTask:
-        """The within-task algorithm; sets ``loss_``."""
-        self._check_loss()
-        return WithinTask(self.loss_, self.inner, self.tol, self.max_iter)
-
-    @property
     def _n_weights(self) -> int:
         return self.n_features_in_ + bool(self.fit_intercept)
 
@@ -127,7 +119,7 @@ class PaperLearner(MetaLearner):
             scaling=Scaling.raw(self.n_features_in_, self.fit_intercept),
             conditioning=conditioning,
             feature_map=feature_map,
-            algorithm=self._algorithm,
+            algorithm=WithinTask(self.loss_, self.inner, self.tol, self.max_iter),
         )
 
     def summary(self, *, details: bool = False) -> Summary:
@@ -361,10 +353,8 @@ TaskSet
             stream, pool=pool, feature_map=feature_map, n_tasks=stream.n_tasks + len(tasks)
         )
         stream, batch = self._batch(stream, train, whole)
-        C0, k = (
-            self._constant(self.initial_representation, "initial_representation"),
-            batch.phis.shape[1],
-        )
+        C0 = self._constant(self.initial_representation, "initial_representation")
+        k = batch.phis.shape[1]
         candidates = solver.candidates(conditional=k > 0)
         # Unconditional runs are cheap; their errors are reported even if H = 0 is not a candidate.
         constant = [StepSizes(steps.C, 0.0) for steps in candidates if solver.needs_held_out]
@@ -375,8 +365,10 @@ TaskSet
         held_out = None
         if pool is not None:
             support, query = pool.tasks()
-            phis = self._features(feature_map, support)
-            held_out = HeldOutTasks(self._rows(support), self._rows(query), phis)
+            support_rows, query_rows = (
+                Rows.of(part, self.fit_intercept) for part in (support, query)
+            )
+            held_out = HeldOutTasks(support_rows, query_rows, start.features(support))
         with progress_bar("Learning from tasks", len(train), enabled=self.progress) as tick:
             run(runs, batch, surrogate, n_jobs=self.n_jobs, tick=tick)
         scales = SCALES if self.tune_scale else (1.0,)
@@ -462,17 +454,14 @@ TaskSet
             )
         return replace(pool, held_out=(*pool.held_out, (support, query))), tasks
 
-    def _features(self, feature_map: FeatureMap | None, tasks: TaskSet) -> Array:
-        if feature_map is None:
-            return np.zeros((len(tasks), 0))
-        n_side = self.conditioning_.n_side if hasattr(self, "prior_") else None
-        return check_features(feature_map.transform(tasks), tasks, n_side)
-
     def _batch(self, stream: Stream, train: TaskSet, whole: bool) -> tuple[Stream, StreamBatch]:
         """Return the stream after the training tasks, and these tasks in the form that solvers
         use.
         """
-        phis = self._features(stream.feature_map, train)
+        phis = np.zeros((len(train), 0))
+        if stream.feature_map is not None:
+            n_side = self.conditioning_.n_side if hasattr(self, "prior_") else None
+            phis = check_features(stream.feature_map.transform(train), train, n_side)
         # cumsum adds the terms one by one, so that the sums do not depend on how the stream is
         # split
         sums = np.cumsum(np.concatenate([[stream.squared_phi], np.einsum("ij,ij->i", phis, phis)]))
@@ -487,10 +476,7 @@ TaskSet
             squared_scale = np.ones(len(train))
         elif whole and len(train):
             squared_scale = np.full(len(train), squared_scale[-1])
-        return stream, StreamBatch(self._rows(train), phis, squared_scale)
-
-    def _rows(self, tasks: TaskSet) -> Rows:
-        return Rows.of(tasks, bool(self.fit_intercept))
+        return stream, StreamBatch(Rows.of(train, self.fit_intercept), phis, squared_scale)
 
     def _lipschitz(self, train: TaskSet, whole: bool) -> float:
         """Return L."""
@@ -598,8 +584,8 @@ class ConditionalLearner(SurrogateLearner):
         Without an intercept, rows of zeros are predicted 0.
         """
         solver = ProjectedSGD(step_sizes=PAPER_STEP_SIZES, step_ratios=(1.0,))
-        settings = {**_PAPER_LEARNS, "feature_map": "mean", "solver": solver}
-        return cls(**{**settings, "rank": None, "scale_features": False, **overrides})
+        settings = {**_PAPER, "feature_map": "mean", "solver": solver, "rank": None}
+        return cls(**{**settings, "scale_features": False, "tune_scale": False, **overrides})
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -619,6 +605,5 @@ validation_fraction, support, tol, max_iter, n_jobs, progress, random_state
         """Return a learner with the settings of the paper's experiments; see
         `ConditionalLearner.paper`.
         """
-        return cls(
-            **{**_PAPER_LEARNS, "solver": ProjectedSGD(step_sizes=PAPER_STEP_SIZES), **overrides}
-        )
+        solver = ProjectedSGD(step_sizes=PAPER_STEP_SIZES)
+        return cls(**{**_PAPER, "solver": solver, "tune_scale": False, **overrides})

@@ -32,13 +32,6 @@ Index = NDArray[np.intp]
 
 #: Eigenvalues below this fraction of the largest one, in absolute value, are rounding noise.
 RANK_TOLERANCE = 1e-14
-#: Below this norm, the part of a direction outside the range is orthogonalised a second time.  With
-#: 0.1, the errors of successive steps multiply and reach 1e-12 before the basis is made orthonormal
-#: again.
-WELL_OUTSIDE = 0.5
-#: Number of steps after which the basis is made orthonormal again, because rounding errors
-#: accumulate.
-CLEANING = 100
 
 
 def project_psd(matrix: Array) -> Array:
@@ -149,15 +142,17 @@ class Change(NamedTuple):
     values: Array  # eigenvalues (p,) of ``removed``, negative up to rounding
 
 
+@dataclass(eq=False)
 class Range:
     """``E P Eᵀ`` with an orthonormal basis E (dk, r); only the lower triangle of P (r, r) is read.
     Not modified.
     """
 
-    def __init__(self, E: Array, P: Array, n_steps: int = 0, removed: Any = None) -> None:
-        self.E, self.P, self.n_steps = E, P, n_steps
-        self.removed = removed  # eigenvectors and eigenvalues that the last step removed
-        self._cached: tuple[Array, Array, Array] | None = None
+    E: Array
+    P: Array
+    n_steps: int = 0
+    removed: Any = None  # eigenvectors and eigenvalues that the last step removed
+    _cached: tuple[Array, Array, Array] | None = None
 
     def at(self, phi: Array) -> tuple[Array, Array]:
         """Return ``V = Eᵀ (I ⊗ φ)`` (r, d) and ``Vᵀ P V``.  Cached, because a step needs V
@@ -193,8 +188,8 @@ class Range:
             values, vectors = np.linalg.eigh(M)
             first = max(int(np.searchsorted(values, noise, side="right")), len(M) - rank)
             E, P, removed = dgemm(1.0, basis, vectors[:, first:]), np.diag(values[first:]), None
-        if (self.n_steps + 1) % CLEANING == 0:
-            # Move the basis towards the nearest orthonormal one.
+        if (self.n_steps + 1) % 100 == 0:
+            # Rounding errors accumulate: move the basis towards the nearest orthonormal one.
             E -= 0.5 * E @ (E.T @ E - np.eye(len(P)))
         return Range(E, P, self.n_steps + 1, (removed, values))
 
@@ -215,9 +210,10 @@ class Range:
         inside = self.at(phi)[0][:, used] / norm
         outside = dgemm(-1.0, self.E, inside, beta=1.0, c=columns, overwrite_c=1) if r else columns
         # Columns well outside E are orthogonal to it up to rounding: a Cholesky factor of their
-        # Gram matrix suffices.
+        # Gram matrix suffices.  With 0.1 instead of 0.5, the errors of successive steps would
+        # multiply, and reach 1e-12 before the basis is made orthonormal again.
         R, info = dpotrf(outside.T @ outside, lower=0, clean=1)
-        if not info and R.diagonal().min() > WELL_OUTSIDE:
+        if not info and R.diagonal().min() > 0.5:
             new = outside @ dtrtri(R, lower=0)[0]
         else:
             new, R = np.linalg.qr(outside)

@@ -8,7 +8,7 @@ All candidates share one pass over the training tasks.  `HeldOutPool` draws the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,12 +32,13 @@ PAPER_STEP_SIZES = tuple(float(step) for step in np.logspace(-5, 5, 14))
 STEP_SIZES = tuple(float(step) for step in np.logspace(-4, 4, 9))
 #: Multiples of τ that are tried; 1 is first, so that a tie keeps the learned τ.
 SCALES = (1.0, 0.25, 0.5, 2.0, 4.0, 8.0, 16.0, 32.0)
-#: Maximum number of held-out tasks, and of the first training tasks that stand in for them.
-MAX_HELD_OUT, MAX_STAND_INS = 300, 4
+#: Maximum number of held-out tasks.
+MAX_HELD_OUT = 300
 
 Pairs = tuple[tuple[TaskSet, TaskSet], ...]
 
 
+@dataclass(eq=False, repr=False)
 class ProjectedSGD(Stored, BaseEstimator):
     """The paper's Algorithm 1: one projected step per task, and the mean of the iterates.
 
@@ -52,12 +53,10 @@ class ProjectedSGD(Stored, BaseEstimator):
         Candidate ratios (step of H) / (step of C); 0 is unconditional learning.
     """
 
-    def __init__(
-        self, step: Any = "search", *, step_sizes: Any = None, step_ratios: Any = (0.0, 1.0, 10.0)
-    ) -> None:
-        self.step = step
-        self.step_sizes = step_sizes
-        self.step_ratios = step_ratios
+    step: Any = "search"
+    _: KW_ONLY
+    step_sizes: Any = None
+    step_ratios: Any = (0.0, 1.0, 10.0)
 
     @property
     def needs_held_out(self) -> bool:
@@ -181,7 +180,7 @@ class HeldOutPool:
 
     One task in every block of ``1 / fraction`` consecutive tasks is held out, never the first of
     the block, up to `MAX_HELD_OUT` tasks.  All later tasks are used for training.  Until a task
-    with query rows is held out, the first training tasks stand in.  The draws depend only on
+    with query rows is held out, the first four training tasks stand in.  The draws depend only on
     ``seed`` and the position in the stream.
     """
 
@@ -208,7 +207,7 @@ class HeldOutPool:
         drawn = np.flatnonzero(positions % block == draws)
         held = drawn[: max(0, MAX_HELD_OUT - self.n_tasks)]
         train = np.setdiff1d(np.arange(len(tasks)), held)
-        early = train[: max(0, MAX_STAND_INS - _n_tasks(self.stand_ins))]
+        early = train[: max(0, 4 - _n_tasks(self.stand_ins))]
         stand_ins = self.stand_ins + self._pairs(tasks[early], positions[early])
         return replace(self, stand_ins=stand_ins).add(tasks[held], positions[held]), train
 

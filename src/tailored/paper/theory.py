@@ -28,7 +28,7 @@ from .._utils.validation import (
 from ..losses import Loss, get_loss
 from ..tasks.rows import Array, Rows, dense
 from ..tasks.task_set import TaskSet, check_task_set
-from .algorithm_1 import Surrogate, step_of_theorem_5
+from .algorithm_1 import Surrogate
 from .feature_maps import ridge
 from .within_task import WithinTask
 
@@ -42,15 +42,6 @@ __all__ = [
     "oracle_representation",
     "surrogate",
 ]
-
-#: Eigenvalues below this fraction of the largest one are rounding noise.  A square root would turn
-#: noise of 1e-16 into 1e-8, so they are set to zero before any root is taken.
-RANK_TOLERANCE = 1e-12
-#: A matrix root lies in a range if the norm of its part outside the range, relative to its norm, is
-#: at most this.
-RANGE_TOLERANCE = 1e-6
-#: Ridge parameter of the estimated weights, relative to the mean eigenvalue of XᵀX.
-RIDGE = 1e-3
 
 
 def oracle_representation(W: ArrayLike, C: ArrayLike, n: float, L: float) -> Array:
@@ -86,7 +77,8 @@ def spectrum(matrix: Array) -> tuple[Array, Array]:
     (d, r).
     """
     values, vectors = np.linalg.eigh(matrix)
-    keep = values > RANK_TOLERANCE * max(float(values[-1]), 0.0)
+    # Smaller eigenvalues are rounding noise.  A square root would turn noise of 1e-16 into 1e-8.
+    keep = values > 1e-12 * max(float(values[-1]), 0.0)
     return values[keep], vectors[:, keep]
 
 
@@ -113,7 +105,7 @@ def check_range(inner: Array, outer: Array, names: tuple[str, str], assumption: 
     share = np.linalg.norm(root - basis @ (basis.T @ root)) / max(
         np.linalg.norm(root), np.finfo(float).tiny
     )
-    if share > RANGE_TOLERANCE:
+    if share > 1e-6:
         a, b = names
         raise ValueError(
             f"Ran({a}) must be contained in Ran({b}) ({assumption}), but a share of {share:.2g} of "
@@ -132,17 +124,6 @@ def check_stack(name: str, matrices: ArrayLike, d: int | None = None) -> Array:
         shape = np.shape(matrices)
         raise ValueError(f"{name} must be a (d, d) matrix or a stack (m, d, d); got shape {shape}.")
     return np.array([check_psd(matrix, name, d) for matrix in array])
-
-
-def check_probabilities(probabilities: ArrayLike | None, m: int) -> Array:
-    """Return the probabilities of m values of the side information, uniform by default."""
-    p = np.full(m, 1.0 / m) if probabilities is None else np.asarray(probabilities, dtype=float)
-    if p.shape != (m,) or not (p >= 0.0).all() or abs(p.sum() - 1.0) > 1e-8:
-        raise ValueError(
-            f"probabilities must be {m} non-negative numbers with sum 1, one per value of the side "
-            f"information; got {probabilities!r}."
-        )
-    return p / p.sum()
 
 
 @dataclass(frozen=True)
@@ -191,9 +172,14 @@ class Quantities:
             shapes = f"got shapes {W.shape} and {C.shape}"
             raise ValueError(f"W and C must be matrices, or stacks of the same length; {shapes}.")
         initial = np.eye(d) if self.initial is None else check_psd(self.initial, "initial", d)
-        probabilities = check_probabilities(self.probabilities, m)
+        p = np.asarray(np.ones(m) / m if self.probabilities is None else self.probabilities, float)
+        if p.shape != (m,) or not (p >= 0.0).all() or abs(p.sum() - 1.0) > 1e-8:
+            raise ValueError(
+                f"probabilities must be {m} non-negative numbers with sum 1, one per value of the "
+                f"side information; got {self.probabilities!r}."
+            )
         W, C = np.broadcast_to(W, (m, d, d)), np.broadcast_to(C, (m, d, d))
-        vars(self).update(W=W, C=C, initial=initial, probabilities=probabilities)
+        vars(self).update(W=W, C=C, initial=initial, probabilities=p / p.sum())
 
     @property
     def factor(self) -> float:
@@ -269,8 +255,9 @@ def estimate_quantities(
         raise ValueError("tasks: no task has rows; pass at least one task with rows.")
     rows = [(dense(task.X), task.y) for task in tasks[filled]]
     if weights is None:
-        penalties = [RIDGE * max(float((X * X).sum()) / X.shape[1], 1e-12) for X, _ in rows]
-        w = np.array([ridge(X, y, a) for (X, y), a in zip(rows, penalties, strict=True)])
+        # The mean eigenvalue of XᵀX is ‖X‖²/d.
+        sizes = [max(float((X * X).sum()) / X.shape[1], 1e-12) for X, _ in rows]
+        w = np.array([ridge(X, y, 1e-3 * size) for (X, y), size in zip(rows, sizes, strict=True)])
     else:
         w = np.asarray(weights, dtype=float)
         check_shape("weights", w, len(tasks), tasks.n_features)
@@ -360,9 +347,9 @@ def learned_function(
         )
     distance = check_positive("distance", quantities.distance if distance is None else distance)
     fixed = fixed_function(quantities, tau)
-    rate = float(quantities.gradient_norm * distance / np.sqrt(quantities.T))
-    step = step_of_theorem_5(distance, quantities.gradient_norm, quantities.T)
-    return Bound(fixed.value + rate, {**fixed.terms, "estimation": rate}, step)
+    norm, root = quantities.gradient_norm, float(np.sqrt(quantities.T))
+    terms = {**fixed.terms, "estimation": norm * distance / root}
+    return Bound(sum(terms.values()), terms, distance / (norm * root))
 
 
 def surrogate(

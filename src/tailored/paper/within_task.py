@@ -51,10 +51,6 @@ from ..losses import Absolute, Loss, get_loss
 from ..tasks.rows import Array, Rows, Scaling, dense_rows, frozen
 from .kernels import Tasks, WithinSolution, exact, online
 
-#: A gap below this fraction of the loss of predicting zero is always accepted, because it is a
-#: rounding error.
-ROUNDING = 1e-15
-
 
 class WithinTaskOverflowError(ValueError, OverflowError):
     """The weights or the duality gap of a task exceed the largest float."""
@@ -132,7 +128,8 @@ class WithinTask(Record):
             )
         for t in map(int, np.flatnonzero(~found.converged)):
             y = rows.tasks(t, t + 1).y
-            rounding = ROUNDING * np.mean(self.loss.value(np.zeros(len(y)), y))
+            # Rounding errors, relative to the loss of predicting zero, are accepted.
+            rounding = 1e-15 * np.mean(self.loss.value(np.zeros(len(y)), y))
             found.converged[t] = found.gap[t] <= rounding
         if found.converged.all():
             return
