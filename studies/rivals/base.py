@@ -8,6 +8,7 @@ are older and more elaborate; published tables were made with them.
 from __future__ import annotations
 
 from abc import abstractmethod
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Self
@@ -15,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import ThreadpoolController
 
 from tailored._utils.records import restored_on_failure
-from tailored._utils.threads import single_threaded_blas, single_threaded_openmp
+from tailored._utils.threads import single_threaded_blas
 from tailored._utils.validation import check_rng
 from tailored.gaussian.em import fit_mixed_model
 from tailored.gaussian.mixture import Want
@@ -51,6 +53,19 @@ FLAT = 1e4
 #: `PooledBoosting`: learning rate, numbers or fraction of support rows of a training task, and
 #: fraction of held-out tasks.
 LEARNING_RATE, N_SUPPORT, HELD_OUT = 0.05, (0, 1, 2, 5, 0.5), 0.2
+
+
+def single_threaded_openmp() -> AbstractContextManager[None]:
+    """Return a context in which OpenMP uses one thread.
+
+    OpenMP threads wait for each other in a busy loop, so a small fit can take minutes on a busy
+    machine.
+    """
+    # Not cached: further libraries with OpenMP may be loaded later.
+    context: AbstractContextManager[None] = ThreadpoolController().limit(
+        limits=1, user_api="openmp"
+    )
+    return context
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

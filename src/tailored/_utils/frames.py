@@ -31,8 +31,6 @@ SideInfoLike: TypeAlias = Any  # see `TaskSet`; may be None
 # Types that are never frames.  Checking these with narwhals would cost more than reading a small
 # task.
 _PLAIN = (np.ndarray, list, tuple, dict, str, int, float)
-# pandas stores its index under these names in Arrow and parquet files.
-_INDEX = re.compile(r"__index_level_\d+__")
 
 
 def is_frame(data: object) -> bool:
@@ -78,14 +76,21 @@ def read_frame(data: Any, name: str) -> Frame:
 
 def other_columns(names: Iterable[str], excluded: Container[str | None]) -> list[str]:
     """Return the names that are not excluded, without index columns of pandas files."""
-    return [name for name in names if name not in excluded and not _INDEX.fullmatch(str(name))]
+    return [
+        name
+        for name in names
+        if name not in excluded and not re.fullmatch(r"__index_level_\d+__", str(name))
+    ]
 
 
 def check_columns(frame: Frame, name: str, columns: object, taken: Sequence[str] = ()) -> list[str]:
     """Return an argument's column names as a list; each must exist, occur once and have no other
     role.
     """
-    columns = list_names(name, columns)
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        advice = f" Write [{columns!r}]." if isinstance(columns, str) else ""
+        raise TypeError(f"{name} must be a list of column names; got {columns!r}.{advice}")
+    columns = list(columns)
     for i, column in enumerate(columns):
         if not isinstance(column, str):
             advice = "Rename the columns, for example with frame.columns.astype(str)."
@@ -107,17 +112,6 @@ def _refuse_index(frame: Frame, name: str, column: str) -> None:
         raise ValueError(
             f"{name}: {column!r} is in the index of the frame. Call frame.reset_index() first."
         )
-
-
-def list_names(name: str, columns: object) -> list[str]:
-    """Return an argument with column names as a list; raise TypeError for a single string."""
-    if isinstance(columns, str):
-        raise TypeError(
-            f"{name} must be a list of column names; got {columns!r}. Write [{columns!r}]."
-        )
-    if not isinstance(columns, Iterable):
-        raise TypeError(f"{name} must be a list of column names; got {columns!r}.")
-    return list(columns)
 
 
 def require_columns(frame: Frame, name: str, columns: Iterable[str]) -> None:

@@ -16,12 +16,8 @@ import numpy as np
 from .frames import as_frame
 from .progress import one_line, printable
 
-#: Maximum width, in characters, of printed text, of a cell, and of a cell in the first column.
-WIDTH, NAME_WIDTH, FIRST_WIDTH = 80, 24, 36
-#: Minimum width of a column of sentences.
-SENTENCE_WIDTH = 30
-#: Maximum number of printed rows; frames have all rows.
-MAX_ROWS = 15
+#: Maximum width, in characters, of printed text, and of a cell outside the first column.
+WIDTH, NAME_WIDTH = 80, 24
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ class Table:
     percent: Sequence[
         str
     ] = ()  # columns of fractions, printed as percentages; 0 is printed as "not used"
-    n_printed: int = MAX_ROWS  # maximum number of printed rows; 0 leaves out the table
+    n_printed: int = 15  # maximum number of printed rows; 0 leaves out the table
     order: Sequence[int] | None = (
         None  # rows by decreasing importance, to select those that are printed
     )
@@ -90,7 +86,7 @@ class Table:
             _padded(name, values, is_first=not i) for i, (name, values) in enumerate(cells.items())
         ]
         lines = [self.title, ""] if self.title else []
-        for block in _blocks(columns, 0 if sentences is None else SENTENCE_WIDTH):
+        for block in _blocks(columns, 0 if sentences is None else 30):
             rows = ["  " + "  ".join(row) for row in zip(*block, strict=True)]
             if sentences is None:
                 lines += [*map(str.rstrip, rows), ""]
@@ -179,16 +175,14 @@ def _padded(name: str, cells: list[str], *, is_first: bool) -> list[str]:
     is_text = is_first or any(
         c.isalpha() for cell in cells if cell not in ("not used", "inf") for c in cell
     )
-    lines = [
-        shorten(one_line(text), FIRST_WIDTH if is_first else NAME_WIDTH) for text in (name, *cells)
-    ]
+    lines = [shorten(one_line(text), 36 if is_first else NAME_WIDTH) for text in (name, *cells)]
     width = max(map(len, lines))
     return [line.ljust(width) if is_text else line.rjust(width) for line in lines]
 
 
 def _blocks(columns: list[list[str]], reserved: int) -> list[list[list[str]]]:
     """Break a wide table into blocks of columns that fit the width; every block starts with the
-    first column.
+    first column, and leaves the ``reserved`` width for sentences.
     """
     blocks: list[list[list[str]]] = []
     space = 0

@@ -14,10 +14,6 @@ from threadpoolctl import ThreadpoolController
 
 Result = TypeVar("Result")
 
-#: BLAS may multiply matrices with more entries in several threads, which changes rounding
-#: (OpenBLAS: above 9,216 entries).
-MAX_SINGLE_THREAD = 5_000
-
 
 @cache
 def _libraries() -> list[Any]:
@@ -79,20 +75,9 @@ def single_threaded_products(n_rows: int, n_columns: int) -> AbstractContextMana
 
     For a single small task, setting the limit takes longer than solving the task.
     """
-    return _one_thread if (n_rows + n_columns) * n_columns > MAX_SINGLE_THREAD else _any_number
-
-
-def single_threaded_openmp() -> AbstractContextManager[None]:
-    """Return a context in which OpenMP uses one thread.
-
-    OpenMP threads wait for each other in a busy loop, so a small fit can take minutes on a busy
-    machine.
-    """
-    # Not cached: further libraries with OpenMP may be loaded later.
-    context: AbstractContextManager[None] = ThreadpoolController().limit(
-        limits=1, user_api="openmp"
-    )
-    return context
+    # With more entries, BLAS may use several threads, which changes rounding (OpenBLAS: above
+    # 9,216).
+    return _one_thread if (n_rows + n_columns) * n_columns > 5_000 else _any_number
 
 
 @cache

@@ -166,14 +166,6 @@ def refuse_masked(name: str, values: object) -> None:
         )
 
 
-def targets_in_objects(y: Any) -> Any:
-    """Return targets of dtype object as floats; unlike those of scikit-learn, errors name `y`."""
-    if not isinstance(y, np.ndarray) or y.dtype != object:
-        return y
-    with numbers_of("y"):
-        return check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
-
-
 def check_features(X: Any, min_rows: int = 1) -> Any:
     """Return `X` as a 2-D C-contiguous float64 array, or as a canonical float64 CSR array if it is
     sparse.
@@ -334,20 +326,18 @@ def is_missing(value: object) -> bool:
         return not isinstance(value, np.ndarray)
 
 
-#: Types of labels that NumPy arrays can hold, their dtype, and the kinds of the resulting arrays.
-_LABELS: tuple[tuple[Any, Any, str], ...] = (
-    (int | np.integer, None, "iu"),
-    (float | np.floating, float, "f"),
-    (str, str, "U"),
-)
-
-
 def label_array(values: list[Any]) -> np.ndarray:
     """Return labels as an array of integers, floats or strings that keeps them distinct, or
     objects.
     """
     kinds = {type(value) for value in values}
-    for base, dtype, numpy_kinds in _LABELS:
+    # Types that NumPy arrays can hold, their dtype, and the kinds of the resulting arrays.
+    known: tuple[tuple[Any, Any, str], ...] = (
+        (int | np.integer, None, "iu"),
+        (float | np.floating, float, "f"),
+        (str, str, "U"),
+    )
+    for base, dtype, numpy_kinds in known:
         if kinds and bool not in kinds and all(issubclass(kind, base) for kind in kinds):
             array = np.asarray(values, dtype=dtype)
             # NumPy strips trailing NULs, which could merge two labels.

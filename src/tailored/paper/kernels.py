@@ -32,8 +32,12 @@ Outcome = tuple[float, float, int, bool]  # value, gap, iterations, converged
 
 # Reassociation puts dot products into vector registers. The flags nnan and ninf are not set, to
 # keep NaN and infinity.
-_FAST = {"reassoc", "contract", "arcp", "nsz"}
-_ENTRY: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": _FAST}
+_ENTRY: dict[str, Any] = {
+    "nogil": True,
+    "cache": True,
+    "error_model": "numpy",
+    "fastmath": {"reassoc", "contract", "arcp", "nsz"},
+}
 # Only entry points are called from Python and cached; wrappers for the rest would take half of the
 # compile time.
 _INNER: dict[str, Any] = _ENTRY | {
@@ -510,43 +514,6 @@ def _active_set(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> 
 
 
 @njit(**_INNER)
-def _one_pass(
-    loss: DualBox, X: Floats, images: Floats, offset: Floats, v: Floats, a: Floats
-) -> Outcome:
-    """Set v, zero on entry, to the mean of w_2 .. w_{n+1}, where w_{i+1} = -theta X_{1:i}' s_{1:i}
-    / i, and set a = s.
-
-    images is X theta. v = -theta X'b/n with b_j = s_j (1/j + .. + 1/n). So v' theta^+ v = -<X'b/n,
-    v>. The distance of v to -theta X's/n, the primal point of the dual point s, is computed in the
-    same way.
-    """
-    n, d = X.shape
-    running = np.zeros(d)  # i times the iterate
-    for i in range(n):
-        z = offset[i] + _dot(X, i, running) / max(i, 1)
-        a[i] = _terms(loss, i, z, 0.0)[0]
-        _add_row(images, i, -a[i], running)
-    harmonic = 0.0
-    for i in range(n - 1, -1, -1):
-        harmonic += 1.0 / (i + 1)
-        _add_row(images, i, -harmonic * a[i] / n, v)
-    for k in range(d):
-        running[k] = v[k] - running[k] / n
-    value = gap = square = distance = harmonic = 0.0
-    for i in range(n - 1, -1, -1):
-        harmonic += 1.0 / (i + 1)
-        z = _dot(X, i, v)
-        square -= harmonic * a[i] * z
-        distance -= (harmonic - 1.0) * a[i] * _dot(X, i, running)
-        _, risk, young, _ = _terms(loss, i, offset[i] + z, a[i])
-        value += risk
-        gap += young
-    value = (value + 0.5 * max(square, 0.0)) / n
-    gap = (gap + 0.5 * max(distance, 0.0)) / n
-    return value, gap, 1, isfinite(value)
-
-
-@njit(**_INNER)
 def _loss_of(loss: DualBox, first: int, stop: int) -> DualBox:
     """Return the losses of the rows first:stop."""
     linear, lower, upper = loss.linear, loss.lower, loss.upper
@@ -613,13 +580,40 @@ def exact(tasks: Tasks, smooth: bool, tol: float, max_iter: int, out: WithinSolu
 
 @njit(**_ENTRY)
 def online(tasks: Tasks, out: WithinSolution) -> None:
-    """Make one pass over the rows of each task."""
+    """Make one pass over the rows of each task.
+
+    Set v to the mean of w_2 .. w_{n+1}, where w_{i+1} = -theta X_{1:i}' s_{1:i} / i, and set a = s.
+    v = -theta X'b/n with b_j = s_j (1/j + .. + 1/n). So v' theta^+ v = -<X'b/n, v>. The distance of
+    v to -theta X's/n, the primal point of the dual point s, is computed in the same way.
+    """
     for t in range(len(out.coef)):
         first, stop = tasks.starts[t], tasks.starts[t + 1]
-        if first == stop:
+        n = stop - first
+        if n == 0:
             continue
-        rows, loss = tasks.X[first:stop], _loss_of(tasks.loss, first, stop)
-        images = rows @ tasks.thetas[t if tasks.thetas.shape[0] > 1 else 0]
-        offset, alpha = tasks.offset[first:stop], out.alpha[first:stop]
-        outcome = _one_pass(loss, rows, images, offset, out.coef[t], alpha)
-        out.value[t], out.gap[t], out.n_iter[t], out.converged[t] = outcome
+        X, loss = tasks.X[first:stop], _loss_of(tasks.loss, first, stop)
+        images = X @ tasks.thetas[t if tasks.thetas.shape[0] > 1 else 0]
+        offset, v, a = tasks.offset[first:stop], out.coef[t], out.alpha[first:stop]
+        running = np.zeros(X.shape[1])  # i times the iterate
+        for i in range(n):
+            z = offset[i] + _dot(X, i, running) / max(i, 1)
+            a[i] = _terms(loss, i, z, 0.0)[0]
+            _add_row(images, i, -a[i], running)
+        harmonic = 0.0
+        for i in range(n - 1, -1, -1):
+            harmonic += 1.0 / (i + 1)
+            _add_row(images, i, -harmonic * a[i] / n, v)
+        for k in range(len(v)):
+            running[k] = v[k] - running[k] / n
+        value = gap = square = distance = harmonic = 0.0
+        for i in range(n - 1, -1, -1):
+            harmonic += 1.0 / (i + 1)
+            z = _dot(X, i, v)
+            square -= harmonic * a[i] * z
+            distance -= (harmonic - 1.0) * a[i] * _dot(X, i, running)
+            _, risk, young, _ = _terms(loss, i, offset[i] + z, a[i])
+            value += risk
+            gap += young
+        out.value[t] = (value + 0.5 * max(square, 0.0)) / n
+        out.gap[t] = (gap + 0.5 * max(distance, 0.0)) / n
+        out.n_iter[t], out.converged[t] = 1, isfinite(out.value[t])

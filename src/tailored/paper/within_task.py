@@ -41,10 +41,10 @@ from .._utils.validation import (
     check_positive,
     check_psd,
     check_shape,
+    check_target,
     name_some,
     numbers_of,
     refuse_masked,
-    targets_in_objects,
     warn,
 )
 from ..losses import Absolute, Loss, get_loss
@@ -207,12 +207,11 @@ class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
     def fit(self, X: RowsLike, y: ValuesLike) -> Self:
         """Fit the model to the rows ``X`` (n, d), ``y`` (n,)."""
         with restored_on_failure(self), single_threaded_blas():
-            options: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}
             refuse_masked("X", X)
-            refuse_masked("y", y)
-            with numbers_of("X, y"):
-                X, y = validate_data(self, X, targets_in_objects(y), y_numeric=True, **options)
-            y = np.asarray(y, dtype=np.float64)
+            with numbers_of("X"):
+                X = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
+            y = check_target(y, X.shape[0])
+            check_finite(y, "y")
             Scaling.raw(X.shape[1]).check(X, y, getattr(self, "feature_names_in_", None))
             algorithm = WithinTask(get_loss(self.loss), self.inner, self.tol, self.max_iter)
             algorithm.loss.check_targets(y)

@@ -99,28 +99,23 @@ class Kernels:
         """Run a kernel on torch's current stream; tensors are passed as pointers, None as the null
         pointer.
         """
+        import cupy
         import torch
 
         threads, blocks = KERNELS[name]
-        with _cupy_stream(torch.cuda.current_stream()):
+        stream = torch.cuda.current_stream()
+        # Older versions of CuPy do not have `from_external`.
+        if from_external := getattr(cupy.cuda.Stream, "from_external", None):
+            stream = from_external(stream)
+        else:
+            stream = cupy.cuda.ExternalStream(stream.cuda_stream)
+        with stream:
             self.functions[name](
                 (self.n_multiprocessors * blocks,),
                 (threads,),
                 tuple(_kernel_argument(value) for value in arguments),
                 shared_mem=self.layout.bytes_of(name),
             )
-
-
-def _cupy_stream(current: Any) -> Any:
-    """Return torch's stream as a CuPy stream, for old and new versions of CuPy."""
-    import cupy
-
-    from_external = getattr(cupy.cuda.Stream, "from_external", None)
-    return (
-        cupy.cuda.ExternalStream(current.cuda_stream)
-        if from_external is None
-        else from_external(current)
-    )
 
 
 def _kernel_argument(value: Any) -> Any:

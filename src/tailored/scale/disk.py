@@ -33,9 +33,6 @@ from .scan import TaskScan
 
 #: Number of partitions, and maximum size in bytes of the rows of whole tasks that are read at once.
 N_PARTITIONS, READ_BYTES = 64, 256_000_000
-#: Seed of the keys that assign tasks to partitions.  It differs from the seed of the sample, so
-#: that partitions and sample are independent.
-PARTITION_SEED = 0x5AFE
 
 
 class PartitionedRows:
@@ -80,7 +77,10 @@ class PartitionedRows:
 
 
 def _keys(tasks: TaskSet) -> Any:
-    return label_keys(tasks.labels, PARTITION_SEED)
+    """Return the keys that assign tasks to partitions.  Their seed differs from that of the sample,
+    so that partitions and sample are independent.
+    """
+    return label_keys(tasks.labels, 0x5AFE)
 
 
 def _read_rows(path: Path, like: TaskSet) -> Iterator[TaskSet]:

@@ -20,12 +20,6 @@ from ..tasks.task_set import TaskSet
 #: Maximum number of values in a batch (16 MB).
 BATCH_NUMBERS = 2_000_000
 
-ACCEPTED = (
-    "a parquet file, a folder or list of parquet files, an object with Arrow's C stream (a pyarrow "
-    "table or reader, a pandas or polars frame, a DuckDB relation, the reader of an ADBC cursor), "
-    "or a Dask dataframe"
-)
-
 
 class Batch(NamedTuple):
     """Some rows of a table as a pyarrow table, and their position (for error messages)."""
@@ -46,11 +40,6 @@ class Table(NamedTuple):
     once: bool = False  # whether the table can be read only once
 
 
-def batch_rows(n_columns: int) -> int:
-    """Return the maximum number of rows of a batch with this number of columns."""
-    return max(BATCH_NUMBERS // n_columns, 1)
-
-
 def open_table(data: Any) -> Table:
     """Return the table for paths or an Arrow stream; raise TypeError for others."""
     if isinstance(data, str | Path):
@@ -60,7 +49,11 @@ def open_table(data: Any) -> Table:
         return _parquet([file for path in paths for file in _files(Path(path))])
     if hasattr(data, "__arrow_c_stream__"):
         return _stream(data)
-    advice = f"expected {ACCEPTED}"
+    advice = (
+        "expected a parquet file, a folder or list of parquet files, an object with Arrow's C "
+        "stream (a pyarrow table or reader, a pandas or polars frame, a DuckDB relation, the "
+        "reader of an ADBC cursor), or a Dask dataframe"
+    )
     if hasattr(data, "collect"):
         advice = "call .collect(), or write a parquet file with .sink_parquet(path)"
     if hasattr(data, "scanner"):
@@ -270,7 +263,7 @@ class TaskScan:
 
     def _read(self, names: list[str]) -> Iterator[Batch]:
         table: Table = self.table
-        return table.batches(names, batch_rows(len(self.roles.names)))
+        return table.batches(names, max(BATCH_NUMBERS // len(self.roles.names), 1))
 
     def batches(self) -> Iterator[TaskBatch]:
         """Read the tasks batch by batch; a task may be in several batches."""
