@@ -48,8 +48,11 @@ __all__ = [
 _SUBMODULES = ["datasets", "evaluation", "exceptions", "losses", "paper"]
 #: Modules that define the names above.  The module of `load` comes after the learners, because the
 #: classes of stored objects must be imported first.
-_MODULES = ["tasks.task_set", "scale.scan", "learners.adapted_task", "learners.classifier"]
-_MODULES += [
+_MODULES = [
+    "tasks.task_set",
+    "scale.scan",
+    "learners.adapted_task",
+    "learners.classifier",
     "paper.learners",
     "paper.within_task",
     "files",

@@ -32,8 +32,8 @@ __all__ = ["EpsilonInsensitive", "Huber", "Pinball"]
 class DualBox(NamedTuple):
     """Parameters of the conjugates for n targets, in new arrays; linear, lower and upper are (n,).
 
-    The logistic loss has no dual box: its ``linear`` is the targets, and other fields have no
-    meaning.
+    ``quadratic`` is positive for smooth losses.  The logistic loss has no dual box: its ``linear``
+    is the targets, and further fields have no meaning.
     """
 
     linear: Floats

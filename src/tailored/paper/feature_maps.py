@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,7 @@ class AngleMap(FeatureMap):
         return np.hstack([np.cos(angles) * count, np.sin(angles) * count, np.ones((len(tasks), 1))])
 
 
+@dataclass(eq=False, repr=False)
 class RidgeEstimate(FeatureMap):
     """Ridge estimate of the task's weights, ``(X̂ᵀX̂ + λI) w = X̂ᵀy`` with X̂ = [X, 1]; φ in
     R^{d+1}.
@@ -100,8 +102,7 @@ class RidgeEstimate(FeatureMap):
         λ; the paper uses 1 for Lenk.
     """
 
-    def __init__(self, alpha: float = 1.0) -> None:
-        self.alpha = alpha
+    alpha: float = 1.0
 
     def transform(self, tasks: TaskSet) -> Array:
         check_positive("alpha", self.alpha)
@@ -171,12 +172,17 @@ class CallableMap(FeatureMap):
     s is a 1-D array in the order of the columns, of objects if there are categories.  Unless
     ``needs_side_info`` is set, s is the task itself, with ``X``, ``y`` and ``label``, as in the
     paper's experiments.  For a function of both, derive a class from `FeatureMap`.
+
+    With a ``d``, the function returns τ(s) (d, d), and φ has its entries, row by row; see
+    `representation.Given`.
     """
 
     needs_rows = False
 
-    def __init__(self, function: Callable[[Any], Any], needs_side_info: bool = False) -> None:
-        self.function = function
+    def __init__(
+        self, function: Callable[[Any], Any], needs_side_info: bool = False, d: int | None = None
+    ) -> None:
+        self.function, self.d = function, d
         self.needs_side_info = needs_side_info  # type: ignore[misc]
 
     def transform(self, tasks: TaskSet) -> Array:
@@ -196,6 +202,8 @@ class CallableMap(FeatureMap):
         return check_features(np.array(rows), tasks)
 
     def _checked(self, value: Any, task: str) -> Array:
+        if self.d is not None:
+            return np.ravel(check_psd(value, f"tau of {task}", self.d))
         try:
             phi = np.atleast_1d(np.asarray(value, dtype=float))
         except (TypeError, ValueError):
@@ -204,17 +212,6 @@ class CallableMap(FeatureMap):
             found = f"for {task} it returned {value!r}"
             raise ValueError(f"feature_map: the function must return a vector of numbers; {found}")
         return phi
-
-
-class GivenMap(CallableMap):
-    """The entries of ``τ = function(s)``, row by row: φ for `representation.Given`."""
-
-    def __init__(self, function: Callable[[Any], Any], needs_side_info: bool, d: int) -> None:
-        super().__init__(function, needs_side_info)
-        self.d = d
-
-    def _checked(self, value: Any, task: str) -> Array:
-        return np.ravel(check_psd(value, f"tau of {task}", self.d))
 
 
 #: Valid names of a learner's ``feature_map``, besides "auto".

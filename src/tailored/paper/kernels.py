@@ -532,8 +532,8 @@ def _loss_of(loss: DualBox, first: int, stop: int) -> DualBox:
 
 
 @njit(**_ENTRY)
-def exact(tasks: Tasks, smooth: bool, tol: float, max_iter: int, out: WithinSolution) -> None:
-    """Solve tasks up to the tolerance; ``smooth`` if the loss is not piecewise linear."""
+def exact(tasks: Tasks, tol: float, max_iter: int, out: WithinSolution) -> None:
+    """Solve tasks up to the tolerance."""
     d = out.coef.shape[1]
     root = np.zeros((0, d))
     for t in range(len(out.coef)):
@@ -562,7 +562,7 @@ def exact(tasks: Tasks, smooth: bool, tol: float, max_iter: int, out: WithinSolu
         for i in range(n):
             norms[i] = _dot(Z, i, Z[i]) / n
         task = Task(_loss_of(tasks.loss, first, stop), tasks.offset[first:stop], Z, norms)
-        if smooth:
+        if task.loss.quadratic > 0.0:  # smooth
             outcome = _newton(task, tol, max_iter, w, out.alpha[first:stop])
         else:
             outcome = _active_set(task, tol, max_iter, w, out.alpha[first:stop])

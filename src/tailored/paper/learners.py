@@ -39,7 +39,7 @@ from ..tasks.features import FeatureMap
 from ..tasks.rows import Array, Rows, Scaling
 from ..tasks.task_set import TaskSet
 from .algorithm_1 import StepSizes, StreamBatch, Surrogate, Trajectory, run
-from .feature_maps import GivenMap, check_features, get_feature_map
+from .feature_maps import CallableMap, check_features, get_feature_map
 from .prior import RepresentationPrior
 from .representation import RANK_TOLERANCE, Conditioning, Given
 from .step_size import (
@@ -231,7 +231,7 @@ class IndependentLearner(PaperLearner):
             tasks = read(self, *data, reset=True)
             d = self._n_weights
             if callable(self.tau):
-                given = GivenMap(self.tau, tasks.side_info is not None, d)
+                given = CallableMap(self.tau, tasks.side_info is not None, d)
                 prior = self._prior(Given.constant(np.zeros((d, d))), given)
             else:
                 prior = self._prior(Conditioning.constant(self._constant(self.tau, "tau")))

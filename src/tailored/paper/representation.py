@@ -117,7 +117,7 @@ class Conditioning(Record):
 
 
 class Given(Conditioning):
-    """τ(s) given by the user: φ(s) has its entries, row by row (`feature_maps.GivenMap`)."""
+    """τ(s) given by the user: φ(s) has its entries, row by row (`feature_maps.CallableMap`)."""
 
     depends_on_task = True
 

@@ -126,6 +126,17 @@ def check_stack(name: str, matrices: ArrayLike, d: int | None = None) -> Array:
     return np.array([check_psd(matrix, name, d) for matrix in array])
 
 
+def check_probabilities(probabilities: ArrayLike | None, m: int) -> Array:
+    """Return the probabilities of m values of the side information, uniform by default."""
+    p = np.full(m, 1.0 / m) if probabilities is None else np.asarray(probabilities, dtype=float)
+    if p.shape != (m,) or not (p >= 0.0).all() or abs(p.sum() - 1.0) > 1e-8:
+        raise ValueError(
+            f"probabilities must be {m} non-negative numbers with sum 1, one per value of the side "
+            f"information; got {probabilities!r}."
+        )
+    return p / p.sum()
+
+
 @dataclass(frozen=True)
 class Quantities:
     """Quantities of an environment that the bounds depend on.
@@ -172,14 +183,9 @@ class Quantities:
             shapes = f"got shapes {W.shape} and {C.shape}"
             raise ValueError(f"W and C must be matrices, or stacks of the same length; {shapes}.")
         initial = np.eye(d) if self.initial is None else check_psd(self.initial, "initial", d)
-        p = np.asarray(np.ones(m) / m if self.probabilities is None else self.probabilities, float)
-        if p.shape != (m,) or not (p >= 0.0).all() or abs(p.sum() - 1.0) > 1e-8:
-            raise ValueError(
-                f"probabilities must be {m} non-negative numbers with sum 1, one per value of the "
-                f"side information; got {self.probabilities!r}."
-            )
+        probabilities = check_probabilities(self.probabilities, m)
         W, C = np.broadcast_to(W, (m, d, d)), np.broadcast_to(C, (m, d, d))
-        vars(self).update(W=W, C=C, initial=initial, probabilities=p / p.sum())
+        vars(self).update(W=W, C=C, initial=initial, probabilities=probabilities)
 
     @property
     def factor(self) -> float:

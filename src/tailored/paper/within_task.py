@@ -106,8 +106,7 @@ class WithinTask(Record):
         if self.inner == "online":
             online(tasks, found)
         else:
-            smooth = not self.loss.piecewise_linear
-            exact(tasks, smooth, float(self.tol), int(self.max_iter), found)
+            exact(tasks, float(self.tol), int(self.max_iter), found)
         self._check(rows, found, np.arange(n_tasks) if labels is None else np.asarray(labels))
         return found
 
@@ -150,7 +149,7 @@ class WithinTask(Record):
 
 
 @dataclass(eq=False, repr=False)
-class TaskRegressor(Stored, RegressorMixin, BaseEstimator):
+class TaskRegressor(Stored, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Linear model of one task under a given representation.
 
     Minimises ``1/n Σ ℓ(<x_i, w>, y_i) + ½ (w − b)ᵀ θ† (w − b)`` over w in b + Ran(θ): Eq. 3 of the

@@ -335,9 +335,9 @@ class CudaMoments:
 
     def _component_sums(
         self, component: Component, noise: float, shares: Tensor | None, log_joint: Tensor | None
-    ) -> Array:
-        """Return the packed sums of one component, weighted by the responsibilities ``shares``
-        (None: all are one).
+    ) -> tuple[Array, Array, float, float]:
+        """Return the sums of r u uᵀ, r u and r over the tasks for one component, and the residual.
+        r are the responsibilities ``shares`` (None: all are one).
 
         Tasks with negligible responsibilities are left out.
         """
@@ -348,8 +348,10 @@ class CudaMoments:
         index = None if shares is None else (shares > NEGLIGIBLE).nonzero()[:, 0]
         n = len(self) if index is None else len(index)
         self._launch("moments", component, noise, index, n, shares, log_joint, partial)
-        sums: Array = partial.sum(dim=0).cpu().numpy()
-        return sums
+        packed, layout = partial.sum(dim=0).cpu().numpy(), compiled.layout
+        p, end = len(component.precision), layout.n_system
+        products = packed[:end][unpacked(layout.padded)][:p, :p]
+        return products, packed[end : end + p], float(packed[-2]), float(packed[-1])
 
     def _launch(
         self, name: str, component: Component, noise: float, *arguments: Tensor | int | None
@@ -411,18 +413,16 @@ def _component(model: Mixture, k: int) -> Component:
 
 
 def _read_sums(
-    sums: list[Array], components: list[Component], model: Mixture, log_evidence: float
+    sums: list[tuple[Array, Array, float, float]],
+    components: list[Component],
+    model: Mixture,
+    log_evidence: float,
 ) -> Sums:
-    """Unpack the kernel's sums for each component: r E(u uᵀ), r E(u), r and the residual."""
+    """Convert the sums of `CudaMoments._component_sums` to the coordinates of the weights."""
     first, second, counts, residual = [], [], [], 0.0
-    for packed, component in zip(sums, components, strict=True):
-        p = len(component.precision)
-        padded = round((np.sqrt(8 * (len(packed) - 2) + 9) - 3) / 2)
-        n = padded * (padded + 1) // 2
-        products, means = packed[:n][unpacked(padded)][:p, :p], packed[n : n + p]
-        count, squares = float(packed[-2]), float(packed[-1])
+    for (products, means, count, squares), component in zip(sums, components, strict=True):
         residual += squares + model.noise * (
-            p * count - float(np.sum(component.precision * products))
+            len(means) * count - float(np.sum(component.precision * products))
         )
         root = component.root
         second.append(products if root is None else root @ products @ root.T)
