@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tailored.paper.factored import Factored
 
 import reference
 from studies.reproduction.cells import Cell, run_cells
@@ -15,6 +14,7 @@ from studies.reproduction.protocol import prepare
 from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet, UnconditionalLearner
 from tailored.datasets import make_clusters
 from tailored.paper import ProjectedSGD
+from tailored.paper.representation import Factored
 from tailored.paper.step_size import PAPER_STEP_SIZES
 from tiny import TINY
 
