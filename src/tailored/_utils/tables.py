@@ -114,10 +114,6 @@ class Table:
         )
 
 
-#: What a learner returns about itself: a title, sentences and tables.
-Description = tuple[str, Sequence[str], Mapping[str, Table]]
-
-
 def wrap(text: str, indent: str = "", further: str | None = None) -> list[str]:
     """Break text into lines of at most 80 characters; ``further`` is the indentation of all lines
     but the first.

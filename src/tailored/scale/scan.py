@@ -42,9 +42,13 @@ class Table(NamedTuple):
 
 def open_table(data: Any) -> Table:
     """Return the table for paths or an Arrow stream; raise TypeError for others."""
-    if isinstance(data, str | Path):
-        return _parquet(_files(Path(data)))
-    paths = data if isinstance(data, list | tuple) else ()
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "data: parquet files and Arrow streams are read with pyarrow; install pyarrow"
+        ) from error
+    paths = data if isinstance(data, list | tuple) else [data]
     if paths and all(isinstance(path, str | Path) for path in paths):
         return _parquet([file for path in paths for file in _files(Path(path))])
     if hasattr(data, "__arrow_c_stream__"):
@@ -88,11 +92,9 @@ def _parquet(files: list[Path]) -> Table:
 
 
 def _open_parquet(file: Path) -> Any:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise ImportError("data: parquet files are read with pyarrow; install pyarrow") from error
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         # Pre-buffering is disabled, because a row group may be as large as the file.
         return pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20)
@@ -123,10 +125,8 @@ def _stream(data: Any) -> Table:
 
 
 def _reader(data: Any, name: str) -> Any:
-    try:
-        from pyarrow import RecordBatchReader
-    except ImportError as error:
-        raise ImportError("data: Arrow streams are read with pyarrow; install pyarrow") from error
+    from pyarrow import RecordBatchReader
+
     try:
         return RecordBatchReader.from_stream(data)
     except Exception as error:  # an error of the library of the data
