@@ -22,8 +22,7 @@ from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
 from tailored.priors.base import adapt_tasks
-from tailored.priors.mixture import MixturePrior
-from tailored.priors.on_device import weights_on_device
+from tailored.priors.mixture import MixturePrior, weights_on_device
 from tailored.scale.cuda import CudaMoments
 from tailored.scale.tensors import TensorTasks
 from tailored.tasks.rows import Scaling

@@ -15,8 +15,7 @@ from tailored.gaussian.em import em
 from tailored.gaussian.mixture import Mixture, unpacked
 from tailored.gaussian.moments import Moments
 from tailored.priors.base import adapt_tasks
-from tailored.priors.mixture import MixturePrior
-from tailored.priors.on_device import weights_on_device
+from tailored.priors.mixture import MixturePrior, weights_on_device
 from tailored.scale.base import Reservoir
 from tailored.scale.cuda import KERNELS, CudaMoments, Layout, _component, _congruence
 from tailored.scale.tensors import TensorTasks, check_device

@@ -47,7 +47,7 @@ from ..priors.base import (
     predict_blocks,
 )
 from ..priors.intervals import Calibration
-from ..priors.on_device import weights_on_device
+from ..priors.mixture import weights_on_device
 from ..scale.tensors import TensorTasks, check_device
 from ..selection.training_summary import TrainingSummary
 from ..show.model import effects_frame, errors_of_means

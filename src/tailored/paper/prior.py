@@ -68,9 +68,9 @@ class RepresentationPrior(Prior):
         rows = rows._replace(X=dense(rows.X))
         return self.algorithm.solve(rows, self.conditioning.evaluate(phis), labels=labels)
 
-    def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
-        rows, phis = Rows.of(tasks, self.fit_intercept), self.features(tasks)
-        weights = self.solve(rows, phis, tasks.labels).coef
+    def _solve(self, statistics: TaskSet, covariances: bool) -> tuple[Array, Array]:
+        rows, phis = Rows.of(statistics, self.fit_intercept), self.features(statistics)
+        weights = self.solve(rows, phis, statistics.labels).coef
         found = np.zeros((0, 0, 0))
         if covariances:  # (I + θXᵀX/n)⁻¹ θ/n; θ without rows
             found = np.array(self.conditioning.evaluate(phis))

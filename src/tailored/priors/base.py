@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -95,10 +95,6 @@ class Posterior(Record):
 
     def __len__(self) -> int:
         return len(self.weights)
-
-    @property
-    def arrays(self) -> list[NDArray[Any]]:
-        return [getattr(self, field.name) for field in fields(self)]
 
     @property
     def has_covariances(self) -> bool:
@@ -229,8 +225,12 @@ class Prior(Record, ABC):
         """
         return True
 
+    def statistics(self, tasks: TaskSet) -> Any:
+        """Return what `_solve` needs to know about residual tasks."""
+        return tasks
+
     @abstractmethod
-    def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, ...]:
+    def _solve(self, statistics: Any, covariances: bool) -> tuple[Array, ...]:
         """Return the weights (T, d) of residual tasks in the scaling of the prior, covariances if
         requested, and for classes and counts the last two fields of `Posterior`.
         """
@@ -252,38 +252,37 @@ class Prior(Record, ABC):
         return 0.0 if self.response.is_gaussian else np.nan, 1
 
     def posterior(
-        self, tasks: TaskSet, covariances: bool = True, n_jobs: int | None = None
+        self, tasks: TaskSet, covariances: bool = True, statistics: Any = None
     ) -> Posterior:
-        """Return the posterior of one block of tasks (see `adapt_tasks`)."""
+        """Return the posterior of one block of tasks (see `adapt_tasks`); ``statistics`` are those
+        of the residual tasks, if they were computed before.
+        """
         residual = self.residual_tasks(tasks)
-        weights, covariance, *of_components = self._solve(residual, covariances, n_jobs)
+        statistics = self.statistics(residual) if statistics is None else statistics
+        weights, covariance, *of_components = self._solve(statistics, covariances)
         weights = self.scaling.raw_weights(weights)
-        squares, support = np.zeros(0), np.zeros((0, 0))
+        squares, support, inputs = np.zeros(0), np.zeros((0, 0)), np.zeros((len(tasks), 0))
         if covariances and isinstance(self.response, Gaussian):
             fitted = products(residual.X, weights, tasks.task_of_row, self.fit_intercept)
             errors = self.response.whiten(residual.y - fitted, residual)
             squares = segment_sums((errors / self.scaling.target) ** 2, tasks.offsets)
         if (noise := self.response.correlation) is not None:
             support = noise.rows(residual)
-        inputs = self.shared_inputs(tasks)
+        if self.shared is not None:
+            inputs = self.shared.encode(tasks)
         n_rows = count_rows(tasks)
         return Posterior(weights, n_rows, squares, covariance, inputs, support, *of_components)
 
     def representation(
-        self, tasks: TaskSet, columns: Index | slice | list[int] | None = None, *, raw: bool = False
+        self, tasks: TaskSet, columns: Index | list[int] | None = None, *, raw: bool = False
     ) -> Array:
         """Return τ(s) of each task for the weights ``columns``, by default all, (T, c, c); in the
         user's units if ``raw``.
         """
-        return self._represent(self.residual_tasks(tasks), self._change(columns, raw))
-
-    def _change(self, columns: Index | slice | list[int] | None, raw: bool) -> Array:
-        """Return A (c, d) such that ``A τ Aᵀ`` is τ for the weights ``columns``, in the user's
-        units if ``raw``.
-        """
         every = np.arange(self.n_weights)
         at = every if columns is None else every[columns]
-        return self.scaling.back(at) if raw else (at[:, None] == every).astype(float)
+        change = self.scaling.back(at) if raw else np.eye(self.n_weights)[at]
+        return self._represent(self.residual_tasks(tasks), change)
 
     def mean(self, tasks: TaskSet) -> Array:
         """Return b(s) of each task, (T, d), in the scaling of the prior."""
@@ -307,16 +306,6 @@ class Prior(Record, ABC):
         """Remove the shared effects from tasks."""
         return tasks if self.shared is None else self.shared.residual_tasks(tasks, self.response)
 
-    def shared_inputs(self, tasks: TaskSet) -> Array:
-        """Return the encoded side information that shared effects use, (T, k)."""
-        return np.zeros((len(tasks), 0)) if self.shared is None else self.shared.encode(tasks)
-
-    def shared_part(self, X: Matrix, inputs: Array) -> tuple[Matrix, Array]:
-        """Return the rows that the prior uses, and the sum of the shared effects, (n,)."""
-        if self.shared is None:
-            return X, np.zeros(X.shape[0])
-        return self.shared.own_columns(X), self.shared.predict(X, inputs)
-
     def variances(self, posterior: Posterior, X: Matrix, task: Index) -> Array:
         """Return the variance of ``<x, w>`` of each row; ``task`` (n,) are task positions.
 
@@ -337,13 +326,13 @@ class Prior(Record, ABC):
         Numeric targets have the variances of <x, w> and the noise in units of σ².  Those of <x, w>
         are zero unless ``variances`` is set.
         """
-        (X, task, _, weight), part = query, None
+        X, task, _, weight = query
         of_shared: Array | float = 0.0
         if self.shared is not None:
-            of_shared = self.shared.error_variances(X)
-            X, part = self.shared_part(X, posterior.shared_inputs[task])
+            of_shared, X = self.shared.error_variances(X), self.shared.own_columns(X)
         centre = products(X, posterior.weights, task, self.fit_intercept)
-        centre = centre if part is None else centre + part
+        if self.shared is not None:
+            centre += self.shared.predict(query.X, posterior.shared_inputs[task])
         own = np.zeros(len(centre))
         if variances:
             own = np.maximum(self.variances(posterior, X, task), 0.0)
@@ -353,7 +342,7 @@ class Prior(Record, ABC):
         """Return the errors of query rows after adapting to the support rows, for calibration."""
 
         def work(start: int, stop: int) -> Sequence[NDArray[Any]]:
-            posterior = self.posterior(support[start:stop], n_jobs=n_jobs)
+            posterior = self.posterior(support[start:stop])
             some = query[start:stop]
             rows = QueryRows.of(some)
             centre, variances, noise, _ = self.linear_predictors(posterior, rows, variances=True)
@@ -404,10 +393,12 @@ def adapt_tasks(
     """
 
     def work(start: int, stop: int) -> Posterior:
-        return prior.posterior(tasks[start:stop], covariances=covariances, n_jobs=n_jobs)
+        return prior.posterior(tasks[start:stop], covariances)
 
     blocks = each_block(prior, len(tasks), work, n_jobs)
-    return blocks[0] if len(blocks) == 1 else Posterior(*_joined([each.arrays for each in blocks]))
+    if len(blocks) == 1:
+        return blocks[0]
+    return Posterior(*_joined([[*each.__getstate__().values()] for each in blocks]))
 
 
 def predict_blocks(
@@ -427,7 +418,7 @@ def predict_blocks(
         multiples, enough = multiples_of(prior, count_rows(support), coverage)
 
     def work(start: int, stop: int) -> Predicted:
-        posterior = prior.posterior(support[start:stop], covariances=covariances, n_jobs=n_jobs)
+        posterior = prior.posterior(support[start:stop], covariances)
         rows = QueryRows.of(query[start:stop])
         return predict(prior, posterior, rows, coverage, multiples[start:stop])
 

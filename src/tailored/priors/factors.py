@@ -32,19 +32,13 @@ class FactorPrior(Prior):
         q = self.model.factors.shape[1]
         return q, q
 
-    def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
-        rows = FactorRows.of(tasks, self.scaling, None if self.side is None else self.side(tasks))
-        return self._solve_rows(rows, covariances)
+    def statistics(self, tasks: TaskSet) -> FactorRows:
+        return FactorRows.of(tasks, self.scaling, None if self.side is None else self.side(tasks))
 
-    def _solve_rows(self, rows: FactorRows, covariances: bool) -> tuple[Array, Array]:
-        expected = posterior(rows, self.model, want=Want(means=True, covariances=covariances))
+    def _solve(self, statistics: FactorRows, covariances: bool) -> tuple[Array, Array]:
+        want = Want(means=True, covariances=covariances)
+        expected = posterior(statistics, self.model, want=want)
         return expected.means[:, 0], expected.covariances
-
-    def posterior_of(self, statistics: FactorRows, covariances: bool) -> Posterior:
-        """Return the posterior of tasks from their rows, without the sums of squared residuals."""
-        weights, covariance = self._solve_rows(statistics, covariances)
-        sizes, inputs = np.diff(statistics.starts), np.zeros((len(weights), 0))
-        return Posterior(self.scaling.raw_weights(weights), sizes, np.zeros(0), covariance, inputs)
 
     def variances(self, posterior: Posterior, X: Any, task: Index) -> Array:
         rows = scaled_rows(X, self.scaling)

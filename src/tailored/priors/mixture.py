@@ -1,18 +1,26 @@
-"""The prior of empirical Bayes: a Gaussian mixture."""
+"""The prior of empirical Bayes: a Gaussian mixture; weights of many tasks on a GPU."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import log_priors, normalise, times
 from ..gaussian.rows import Tasks
-from ..gaussian.serial import WhitenedMoments
+from ..scale.cuda import CudaMoments
+from ..scale.tensors import TensorTasks
 from ..tasks.task_set import TaskSet
 from .base import Array, Index, Posterior, Prior, QueryRows, products
 from .side_features import SideFeatures
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: Maximum number of tasks that are adapted together on a GPU.
+BLOCK_TASKS = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -57,17 +65,6 @@ class MixturePrior(Prior):
         rows with many columns.
         """
         return self.response.statistics(tasks, self.scaling, self.side_features(tasks))
-
-    def posterior_of(self, statistics: Tasks, covariances: bool) -> Posterior:
-        """Return the posterior of residual tasks from their statistics, without the sums of squared
-        residuals.
-        """
-        weights, covariance, *of_components = self._solved(statistics, covariances)
-        sizes, support = np.asarray(statistics.sizes, dtype=np.int64), np.zeros((0, 0))
-        if isinstance(statistics, WhitenedMoments) and self.response.correlation is not None:
-            support = self.response.correlation.rows(statistics.tasks)
-        weights, inputs = self.scaling.raw_weights(weights), np.zeros((len(weights), 0))
-        return Posterior(weights, sizes, np.zeros(0), covariance, inputs, support, *of_components)
 
     def components(self, statistics: Tasks) -> tuple[Array, Array, Array]:
         """Return the responsibilities (T, K), posterior means (T, K, d) and covariances (T, K, d,
@@ -120,10 +117,7 @@ class MixturePrior(Prior):
             covariances.append((at, S))
         return x, expected, covariances
 
-    def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, ...]:
-        return self._solved(self.statistics(tasks), covariances)
-
-    def _solved(self, statistics: Tasks, covariances: bool) -> tuple[Array, ...]:
+    def _solve(self, statistics: Tasks, covariances: bool) -> tuple[Array, ...]:
         if self.response.is_gaussian:
             return self._solve_statistics(statistics, covariances)[1:]
         shares, means, C = self.components(statistics)
@@ -136,24 +130,16 @@ class MixturePrior(Prior):
         found = expected.mixture_covariance(1.0 / self.unit) if covariances else np.zeros((0, 0, 0))
         return expected.shares, weights, found
 
-    def _taus(self, r: Array) -> Array:
-        return self.model.mean_covariance(r) / self.unit
-
     def _represent(self, tasks: TaskSet, change: Array) -> Array:
         shares = self.statistics(tasks).posterior(self.model).shares
-        return np.asarray(change @ self._taus(shares) @ change.T)
+        return np.asarray(change @ (self.model.mean_covariance(shares) / self.unit) @ change.T)
 
     def _mean(self, tasks: TaskSet) -> Array:
-        statistics = self.statistics(tasks)
+        statistics, model = self.statistics(tasks), self.model
         r, weights, _ = self._solve_statistics(statistics, False)
-        return self._mean_of(statistics, r, weights)
-
-    def _mean_of(self, statistics: Tasks, r: Array, weights: Array) -> Array:
-        model = self.model
         if model.n_components > 1 and statistics.is_gaussian:
-            return weights + times(
-                self._taus(r), times(statistics.gram, weights) - statistics.cross
-            )
+            residuals = times(statistics.gram, weights) - statistics.cross
+            return weights + times(model.mean_covariance(r) / self.unit, residuals)
         # This avoids the rounding errors of the general formula.
         b = r @ model.means
         if model.side is not None:
@@ -169,3 +155,41 @@ class MixturePrior(Prior):
 
     def mean_at_centre(self) -> Array:
         return np.array(self.model.moments()[0])
+
+
+def weights_on_device(prior: Prior, tasks: TensorTasks) -> Tensor:
+    """Return the weights (T, d) of tasks with a `MixturePrior`, in the user's units; an intercept
+    is last.
+    """
+    if not isinstance(prior, MixturePrior):
+        raise ValueError(
+            f"device: {type(prior).__name__} is only supported on the CPU; use device=None"
+        )
+    refused = {
+        "classes, counts and correlated noise": prior.needs_rows,
+        "effects that all tasks share": prior.shared is not None,
+    }
+    for what, is_refused in refused.items():
+        if is_refused:
+            raise ValueError(
+                f"device: {what} are computed on the CPU; set device=None and pass arrays"
+            )
+    import torch
+
+    parts, scaling = [], prior.scaling
+    for start in range(0, len(tasks), BLOCK_TASKS):
+        block = tasks.slice(start, start + BLOCK_TASKS)
+        side = None if block.side_tasks is None else prior.side_features(block.side_tasks)
+        statistics = CudaMoments.of(block, scaling, side)
+        shares, means = statistics.posterior(prior.model)
+        weights = torch.einsum("tk,tkd->td", shares, means)
+        if prior.without_rows is not None:
+            is_empty = (statistics.sizes == 0)[:, None]
+            weights += is_empty * weights.new_tensor(prior.without_rows)
+        if not scaling.is_raw:  # as in `Scaling.raw_weights`
+            weights *= weights.new_tensor(scaling.weights)
+            if scaling.fit_intercept:
+                shift = weights.new_tensor(scaling.shift[:-1])
+                weights[:, -1] += scaling.target_shift - weights[:, :-1] @ shift
+        parts.append(weights)
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -231,9 +231,13 @@ class TrainingData:
             scaling=self.scaling, response=self.response, model=model, side=self.side
         )
 
-    def predict(self, support: Any, prior: Any, query: TaskSet) -> Array:
-        """Return the posterior predictive means of the query rows, given the support rows."""
-        posterior = prior.posterior_of(support, needs_covariances(prior, None))
+    def predict(
+        self, support: TaskSet, prior: Prior, query: TaskSet, statistics: Any = None
+    ) -> Array:
+        """Return the posterior predictive means of the query rows, given the support rows, whose
+        ``statistics`` may be known.
+        """
+        posterior = prior.posterior(support, needs_covariances(prior, None), statistics)
         return predict(prior, posterior, QueryRows.of(query)).prediction
 
 
@@ -322,8 +326,8 @@ class Fold:
     def score(self, log_evidence: Array, prior: Prior) -> tuple[Array, Array, Array]:
         """Return the arrays of a `Score` on the held-out tasks, given their log evidence."""
         given, without = (
-            self.errors(episodes, self.data.predict(support, prior, episodes.query))
-            for support, episodes in zip(self.support, self.episodes, strict=True)
+            self.errors(each, self.data.predict(each.support, prior, each.query, statistics))
+            for each, statistics in zip(self.episodes, self.support, strict=True)
         )
         # Densities are those of targets in the user's units, to compare models after subtracting
         # different parts.

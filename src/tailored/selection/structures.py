@@ -333,5 +333,5 @@ def difference(data: TrainingData, tasks: TaskSet, model: Mixture) -> Array:
 
 def rows_and_residuals(data: TrainingData, tasks: TaskSet, model: Mixture) -> tuple[Array, Array]:
     """Return scaled rows, and scaled targets minus predictions without rows."""
-    prediction = data.predict(data.statistics_of(tasks.without_rows()), data.prior(model), tasks)
+    prediction = data.predict(tasks.without_rows(), data.prior(model), tasks)
     return data.scaling.dense(tasks.X), (tasks.y - prediction) / data.scaling.target

@@ -37,8 +37,8 @@ def accept_offset(state: State, table: Table) -> State:
         return state
     residuals, weights, tasks, n_tasks = [], [], [], 0
     for fold, prior in zip(best.folds, best.priors, strict=True):
-        query = fold.episodes[0].query
-        residuals.append(query.y - data.predict(fold.support[0], prior, query))
+        support, query, _ = fold.episodes[0]
+        residuals.append(query.y - data.predict(support, prior, query, fold.support[0]))
         weights.append(1.0 / np.repeat(np.maximum(query.sizes, 1), query.sizes))
         tasks.append(n_tasks + np.repeat(fold.episodes[0].task, query.sizes))
         n_tasks += len(fold.held_out)
