@@ -19,8 +19,6 @@ from .._utils.frames import (
     ValuesLike,
     is_frame,
     is_tensor,
-    read_frame,
-    require_columns,
 )
 from .._utils.records import Stored, restored_on_failure
 from .._utils.threads import single_threaded_blas
@@ -34,7 +32,7 @@ from .._utils.validation import (
     warn,
 )
 from ..files import save
-from ..losses import Loss, MarginLoss, get_loss
+from ..losses import Loss, get_loss
 from ..priors.base import (
     Posterior,
     Predicted,
@@ -52,14 +50,14 @@ from ..scale.tensors import TensorTasks, check_device
 from ..selection.training_summary import TrainingSummary
 from ..show.model import effects_frame, errors_of_means
 from ..show.summary import Summary, summarise
-from ..tasks.encoding import ROW_VALUES, Encoding, as_columns
+from ..tasks.encoding import ROW_VALUES, Encoding
 from ..tasks.episodes import SupportLike, SupportSampling
-from ..tasks.reading import positions_of, read_labels
+from ..tasks.reading import positions_of
 from ..tasks.rows import Array, Matrix, column_range, task_means
 from ..tasks.task_set import TaskSet, check_task_set
 from . import reading
 from .adapted_task import AdaptedTask, AdaptedTasks, check_calibration
-from .reading import Accepts
+from .reading import feature_names
 from .totals import joint_rows, table_of_totals
 
 #: Maximum number of entries in the posterior covariances of the training tasks, if they are stored
@@ -80,8 +78,7 @@ def _joined(parts: list[Predicted], order: NDArray[np.intp]) -> Predicted:
     if len(parts) == 1 and (np.diff(order) > 0).all():
         return parts[0]
     found = np.empty((4, len(order)))
-    for values, columns in zip(found, zip(*parts, strict=True), strict=bool(parts)):
-        values[order] = np.concatenate(columns)
+    found[:, order] = np.hstack([np.empty((4, 0)), *parts])
     return Predicted(*found)
 
 
@@ -121,6 +118,10 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     feature_map: object = None
     rank: int | None = None
     scale_features: bool = True
+    n_support: SupportLike = None
+    #: Whether the learner scales values of any size, has effects of category codes, which otherwise
+    #: become indicators, and needs no columns if it has an intercept.
+    _scales = False
 
     __metadata_request__fit = __metadata_request__predict = __metadata_request__score = ROUTED
 
@@ -145,8 +146,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         return self.prior_.calibration
 
     @property
-    def _feature_names(self) -> NDArray[Any] | None:
-        return getattr(self, "feature_names_in_", None)
+    def _row_values(self) -> tuple[str, ...]:
+        """The values per row that the learner can use, see `TaskSet`."""
+        return ()
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the learner to one file without pickle, atomically; `tailored.load` reads it.
@@ -181,12 +183,6 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     def _check_loss(self) -> None:
         self.loss_ = get_loss(self.loss)
 
-    @property
-    def _accepts(self) -> Accepts:
-        """The kinds of tasks that this learner can use."""
-        has_classes = isinstance(self.loss_, MarginLoss)
-        return Accepts(any_number=not has_classes, classes=has_classes)
-
     def _read_held_out(self, validation: TaskSet, name: str = "validation") -> TaskSet:
         """Read tasks that the user passed for validation or testing; ``name`` is the argument."""
         tasks = reading.read(self, validation)
@@ -213,9 +209,6 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         step = 2.0 ** np.floor(np.log2(np.where(high > low, high - low, 1.0))) / 32.0
         rounded = np.floor(low / step) * step, np.ceil(high / step) * step
         return np.where(high > low, rounded, (low, high))
-
-    def _seed(self) -> int:
-        return seed_of(self.random_state)
 
     def _remember(self, tasks: TaskSet) -> None:
         """Store the posterior of the tasks for `predict`."""
@@ -258,7 +251,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         task = reading.read_one_task(self, X, y, side_info, **values)
         if self.prior_.reads_side_info:
             reading.require_side_info(self, task, "pass side_info={}")
-        return AdaptedTask.of(self.prior_, task, self._feature_names, self.encoding_)
+        return AdaptedTask.of(self.prior_, task, feature_names(self), self.encoding_)
 
     def adapt_many(
         self,
@@ -415,8 +408,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     ) -> Predicted:
         """Predict rows for `predict` and `predict_interval`, in their order."""
         check_is_fitted(self, "prior_")
-        task = self.columns_in_["task"]
-        if reading.has_labels(X, groups, task):
+        if reading.has_labels(X, groups, self.columns_in_["task"]):
             tasks, order, observed, _ = self._read_query(
                 X, support, None, None, side_info, exposure, "X"
             )
@@ -435,45 +427,24 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         rows, exposure, weight = reading.read_rows(self, self.prior_, self.encoding_, X, exposure)
         if side_info is None and self.encoding_ is not None and is_frame(X):
             side_info = self.encoding_.read_columns(X, None)[0]
-        if groups is None:
-            if len(self.task_labels_) != 1:
-                if task is not None and is_frame(X):
-                    require_columns(read_frame(X, "X"), "X", as_columns(task))
-                advice = "pass the label of each row's task, or use adapt(X_few, y_few).predict(X)"
-                n_tasks = len(self.task_labels_)
-                raise ValueError(f"groups: the learner was fitted to {n_tasks} tasks; {advice}")
-            labels = np.repeat(self.task_labels_, rows.shape[0])
-        else:
-            labels = read_labels(groups, "groups")
-        X = rows
-        if len(labels) != X.shape[0]:
-            raise ValueError(
-                f"groups: expected {X.shape[0]} labels, one per row of X, got {len(labels)}"
-            )
+        labels = reading.labels_of_rows(self, X, groups, rows.shape[0])
         positions = positions_of(labels, self.task_labels_, same_kind=True)
         parts, new = [], positions < 0
 
         def rows_at(chosen: NDArray[np.bool_], task: NDArray[np.int64]) -> QueryRows:
-            if chosen.all():
-                return QueryRows(X, task, exposure, weight)
-            values = (None if each is None else each[chosen] for each in (exposure, weight))
-            return QueryRows(X[chosen], task, *values)
+            at = slice(None) if chosen.all() else chosen  # all rows without a copy
+            values = (None if each is None else each[at] for each in (exposure, weight))
+            return QueryRows(rows[at], task, *values)
 
         if not new.all():
             parts.append(self._predict_known(rows_at(~new, positions[~new]), coverage))
         if new.any():
-            is_missing = side_info is None and self.n_side_info_in_ > 0
-            if is_missing:
-                side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
             empty, position = reading.tasks_without_rows(self, labels, new, side_info)
-            if is_missing:
-                missing = "new tasks are predicted without side information, which `fit` had"
-                warn(f"side_info: {missing}. Pass it.")
             covariances = needs_covariances(self.prior_, coverage)
             posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
             parts.append(predict(self.prior_, posterior, rows_at(new, position), coverage))
-        self.prior_.warn_far_rows(X, self._feature_names)
-        return parts[0] if len(parts) == 1 else _joined(parts, np.argsort(new, kind="stable"))
+        self.prior_.warn_far_rows(rows, feature_names(self))
+        return _joined(parts, np.argsort(new, kind="stable"))
 
     def predict_tasks(
         self,
@@ -533,7 +504,12 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         coverage: float | None,
     ) -> Predicted:
         """Predict the query rows, in the order of the query."""
-        positions = self._positions(tasks, observed)
+        # Positions among the training tasks; -1 for new tasks and tasks with support rows.
+        positions = np.full(len(tasks), -1, dtype=np.intp)
+        if hasattr(self, "task_posterior_") and len(tasks):
+            positions = positions_of(tasks.labels, self.task_labels_, same_kind=True)
+            if observed is not None:
+                positions = np.where(observed.positions_of_tasks(tasks) < 0, positions, -1)
         known, new = np.flatnonzero(positions >= 0), np.flatnonzero(positions < 0)
         parts = []
         if len(new):
@@ -545,7 +521,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             some = tasks[known]
             rows = QueryRows.of(some)._replace(task=np.repeat(positions[known], some.sizes))
             parts.append(self._predict_known(rows, coverage))
-        self.prior_.warn_far_rows(tasks.X, self._feature_names)
+        self.prior_.warn_far_rows(tasks.X, feature_names(self))
         self._warn_same_numbers(tasks, positions)
         if len(parts) == 2:  # first the new tasks, then the training tasks
             is_known = np.repeat(positions >= 0, tasks.sizes)
@@ -581,17 +557,6 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             observed = reading.read_table(self, support, "support", **options)[0]
             observed = reading.read(self, observed) if len(observed) else None
         return tasks, order, observed, labels
-
-    def _positions(self, tasks: TaskSet, support: TaskSet | None) -> NDArray[np.intp]:
-        """Return the positions of tasks among the training tasks; -1 for new tasks and tasks with
-        support rows.
-        """
-        if not hasattr(self, "task_posterior_") or not len(tasks):
-            return np.full(len(tasks), -1, dtype=np.intp)
-        positions = positions_of(tasks.labels, self.task_labels_, same_kind=True)
-        if support is not None:
-            positions = np.where(support.positions_of_tasks(tasks) < 0, positions, -1)
-        return positions
 
     def _warn_same_numbers(self, tasks: TaskSet, positions: NDArray[np.intp]) -> None:
         """Warn if tasks are predicted as training tasks because both are labelled 0, 1, 2, .."""
@@ -644,7 +609,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             query, support, task, target, side_info, exposure
         )
         draws = joint_rows(self, "sample", tasks, observed, calibrated=False).draw(n_draws, rng)
-        self.prior_.warn_far_rows(tasks.X, self._feature_names)
+        self.prior_.warn_far_rows(tasks.X, feature_names(self))
         return draws if (np.diff(order) > 0).all() else draws[:, np.argsort(order)]
 
     def predict_totals(
@@ -708,7 +673,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         rows = joint_rows(self, "predict_totals", tasks, observed, calibrated=True)
         options = by, weights, statistic == "mean", coverage, n_draws, rng
         table = table_of_totals(rows, order, query, *options)
-        self.prior_.warn_far_rows(tasks.X, self._feature_names)
+        self.prior_.warn_far_rows(tasks.X, feature_names(self))
         return table
 
     def _predict_known(self, rows: QueryRows, coverage: float | None) -> Predicted:
@@ -725,13 +690,11 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         advice = f"EmpiricalBayesClassifier has probabilities, {type(self).__name__} does not"
         raise AttributeError(f"predict_proba: {advice}")
 
-    def _support_sampling(self) -> SupportSampling:
-        """Return how many, and which, rows of new tasks the user expects to observe."""
-        return SupportSampling()
-
-    def _sampling(self, n_support: SupportLike) -> SupportSampling:
-        """Return the sampling for this argument; the default for None is `_support_sampling`."""
-        return self._support_sampling() if n_support is None else SupportSampling.of(n_support)
+    def _sampling(self, n_support: SupportLike = None) -> SupportSampling:
+        """Return which rows of new tasks are observed; by default, those of the learner's
+        ``n_support``.
+        """
+        return SupportSampling.of(self.n_support if n_support is None else n_support)
 
     def task_errors(
         self,

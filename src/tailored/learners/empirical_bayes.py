@@ -19,7 +19,7 @@ from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_tensor
 from .._utils.validation import RandomState, check_choice, is_integer, name_some, warn
 from ..exceptions import UnhelpfulWarning
 from ..gaussian.moments import COMPILED_COLUMNS, LARGEST_STATISTICS
-from ..gaussian.responses import RESPONSES, Bernoulli, Response
+from ..gaussian.responses import RESPONSES, Response
 from ..losses import LOSSES, Absolute, Loss, MarginLoss, Pinball
 from ..priors.intervals import Calibration
 from ..priors.shared import SharedEffects
@@ -35,12 +35,12 @@ from ..selection.learn import learn
 from ..selection.steps import STEPS
 from ..tasks.describing import data_notes
 from ..tasks.encoding import ROW_VALUES, TaskColumns
-from ..tasks.episodes import SupportLike, SupportSampling
+from ..tasks.episodes import SupportLike
 from ..tasks.formula import Formula
 from ..tasks.rows import Scaling, in_content_order
 from ..tasks.task_set import TaskSet
-from .base import MetaLearner
-from .reading import Accepts, fit_arguments, read, read_tensors, refuse_other_arguments
+from .base import MetaLearner, seed_of
+from .reading import feature_names, fit_arguments, read, read_tensors, refuse_other_arguments
 
 #: Names of the losses for counts.
 COUNTS = ("poisson", "negative_binomial")
@@ -123,16 +123,11 @@ class EmpiricalBayesLearner(MetaLearner):
     _n_folds = 5
     _steps = STEPS  # studies leave out some
 
+    _scales = True
+
     @property
-    def _accepts(self) -> Accepts:
-        return Accepts(
-            row_values=ROW_VALUES if self.loss_.name in COUNTS else ROW_VALUES[:2],
-            any_number=not isinstance(self.loss_, Response),
-            classes=isinstance(self.loss_, Bernoulli),
-            category_codes=True,
-            any_unit=True,
-            min_features=0,
-        )
+    def _row_values(self) -> tuple[str, ...]:
+        return ROW_VALUES if self.loss_.name in COUNTS else ROW_VALUES[:2]
 
     def fit(
         self,
@@ -186,7 +181,7 @@ class EmpiricalBayesLearner(MetaLearner):
             raise ValueError("checkpoint: only for a scan; pass X=tailored.scan(...)")
         with self._all_or_nothing(reset=True):
             self._check_parameters()
-            seed = self._seed()
+            seed = seed_of(self.random_state)
             if isinstance(X, TaskScan):
                 with self._open_scan(X, checkpoint, seed, validation) as source:
                     self._fit_source(source, seed, validation)
@@ -199,7 +194,7 @@ class EmpiricalBayesLearner(MetaLearner):
                 tasks = read(self, X, y, groups, side_info, reset=True, **row_values)
                 self._fit_tasks(tasks, seed, validation)
                 if groups is not None or isinstance(X, TaskSet):
-                    self._warn_about(tasks, self._feature_names)
+                    self._warn_about(tasks, feature_names(self))
         return self
 
     def _warn_about(self, tasks: TaskSet, names: NDArray[Any] | None = None) -> None:
@@ -317,7 +312,7 @@ class EmpiricalBayesLearner(MetaLearner):
             fit_intercept=bool(self.fit_intercept),
             seed=seed,
             n_jobs=self.n_jobs,
-            arrival=self._support_sampling(),
+            arrival=self._sampling(),
             device=self.device,
             varying=self._varying_positions(tasks),
             proposes=not is_stated and self.device is None,
@@ -344,7 +339,7 @@ class EmpiricalBayesLearner(MetaLearner):
             raise ValueError(f"device: must be None for the {self.loss_.name} loss")
         if self.device is not None:
             check_device(self.device)
-        self._support_sampling()
+        self._sampling()
         if self.covariance is not None:
             check_choice("covariance", self.covariance, ("full", "diagonal"), also="None")
         if isinstance(self.loss_, MarginLoss):
@@ -357,9 +352,6 @@ class EmpiricalBayesLearner(MetaLearner):
         return (
             None if self.encoding_ is None or self.varying is not None else self.encoding_.formula
         )
-
-    def _support_sampling(self) -> SupportSampling:
-        return SupportSampling.of(self.n_support)
 
     def _varying_positions(self, tasks: TaskSet) -> tuple[int, ...] | None:
         """Return the positions of the coefficients that vary (the intercept is last); None if they
@@ -408,7 +400,7 @@ class EmpiricalBayesLearner(MetaLearner):
         return found[0]
 
     def _column_positions(self, column: str | int) -> list[int]:
-        d, names = self.n_features_in_, self._feature_names
+        d, names = self.n_features_in_, feature_names(self)
         if is_integer(column):
             if not 0 <= column < d:
                 raise ValueError(

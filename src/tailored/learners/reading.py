@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,9 @@ from .._utils.frames import (
 )
 from .._utils.validation import check_finite, name_some, native, warn
 from ..exceptions import SingleTaskWarning
-from ..losses import Loss, MarginLoss
-from ..priors.base import Posterior, Prior
+from ..gaussian.responses import Bernoulli, Response
+from ..losses import MarginLoss
+from ..priors.base import Prior
 from ..scale.scan import TaskScan
 from ..scale.tensors import TensorTasks, check_device
 from ..tasks.encoding import (
@@ -42,6 +43,7 @@ from ..tasks.reading import (
     group_labels,
     label_array,
     positions_of,
+    read_labels,
     read_long_table,
     read_side_info,
     side_of_rows,
@@ -49,62 +51,21 @@ from ..tasks.reading import (
 from ..tasks.rows import LIMIT, Scaling
 from ..tasks.task_set import TaskSet, class_labels, collect, encode_rows, no_tasks, target_positions
 
-#: NumPy's float64 dtype, compared with ``is`` for speed; arrays from a pickle may have an equal
-#: dtype that is another object.
-FLOAT = np.dtype(np.float64)
+if TYPE_CHECKING:
+    from .adapted_task import AdaptedTask
+    from .base import MetaLearner
+
 #: If targets are not scaled, at least one must have this absolute value or more, unless all are
 #: zero: squares could underflow.
 SMALLEST_TARGET = 1e-150
-#: Labels of a single task that was passed without a label.
-ONE_LABEL = np.zeros(1, dtype=int)
 WITHOUT_Y = (
     "y: fit requires y to be passed, but the target y is None. If X is a dataframe with all "
     "columns, use fit(X, task=..., target=...)."
 )
 OWN_VALUES = "a TaskSet has its own {name}; leave it out, or pass arrays"
-_READ_AGAIN = "Read the table like that of fit: TaskSet.from_frame(..., encoding=learner.encoding_)"
 
 
-class Accepts(NamedTuple):
-    """The kinds of tasks that a learner can use."""
-
-    row_values: tuple[str, ...] = ()  # optional values per row; see `TaskSet`
-    any_number: bool = True  # targets that are any numbers; if not, the loss checks them
-    classes: bool = False  # targets that are class labels
-    category_codes: bool = False  # columns of category codes; if not, they become indicators
-    any_unit: bool = False  # values of any size, because the learner scales them
-    min_features: int = 1
-
-
-class Model(Protocol):
-    """The features of a fitted model; the names are set if `fit` got names."""
-
-    n_features_in_: int
-    feature_names_in_: NDArray[Any]
-
-
-class Learner(Model, Protocol):
-    """The attributes of a meta-learner that determine how its arguments are read; `fit` sets those
-    with "_".
-    """
-
-    fit_intercept: bool
-    device: str | None
-    loss_: Loss
-    prior_: Prior
-    n_side_info_in_: int
-    columns_in_: dict[str, Any]
-    encoding_: Encoding | None
-    classes_: NDArray[Any]
-    task_labels_: NDArray[Any]
-    task_posterior_: Posterior
-
-    @property
-    def _accepts(self) -> Accepts:
-        """The kinds of tasks that the learner can use."""
-
-
-def feature_names(model: Model) -> NDArray[Any] | None:
+def feature_names(model: MetaLearner | AdaptedTask) -> NDArray[Any] | None:
     """Return the names of the columns of `fit`, or None if they had no names."""
     return getattr(model, "feature_names_in_", None)
 
@@ -166,7 +127,7 @@ def has_labels(X: RowsLike, groups: ValuesLike, task: TaskColumns | None) -> boo
 
 
 def read(
-    learner: Learner,
+    learner: MetaLearner,
     X: RowsLike,
     y: ValuesLike = None,
     groups: ValuesLike = None,
@@ -216,7 +177,7 @@ def read(
 
 
 def tasks_of_frame(
-    learner: Learner, X: RowsLike, side_info: SideInfoLike, *others: ValuesLike
+    learner: MetaLearner, X: RowsLike, side_info: SideInfoLike, *others: ValuesLike
 ) -> tuple[RowsLike, SideInfoLike]:
     """Return the tasks of a frame with the task and target columns of `fit`; X and ``side_info`` if
     it is not a frame, or if others are given.
@@ -235,7 +196,7 @@ def tasks_of_frame(
 
 
 def _check_names_of_rows(
-    model: Model, encoding: Encoding | None, X: RowsLike, *, reset: bool = False
+    model: MetaLearner | AdaptedTask, encoding: Encoding | None, X: RowsLike, *, reset: bool = False
 ) -> None:
     """Compare the column names of rows with those of `fit`, as scikit-learn does, unless an
     encoding finds the columns.
@@ -247,7 +208,7 @@ def _check_names_of_rows(
         validate_data(model, X, reset=reset, skip_check_array=True)
 
 
-def read_contexts(learner: Learner, side_info: SideInfoLike) -> TaskSet:
+def read_contexts(learner: MetaLearner, side_info: SideInfoLike) -> TaskSet:
     """Return a task without rows for each row of side information, which is an array, a frame, or a
     mapping by label.
     """
@@ -273,34 +234,34 @@ def read_contexts(learner: Learner, side_info: SideInfoLike) -> TaskSet:
 
 
 def check_tasks(
-    learner: Learner, tasks: TaskSet, *, reset: bool = False, has_targets: bool = True
+    learner: MetaLearner, tasks: TaskSet, *, reset: bool = False, has_targets: bool = True
 ) -> TaskSet:
     """Check tasks against the learner and the columns of `fit`, or store their columns if
     ``reset``.
 
     Return the tasks with the columns of side information in the order of `fit`.
     """
-    accepts = learner._accepts  # noqa: SLF001  # learners are public, this is not
-    tasks = tasks if accepts.category_codes else tasks.with_indicators()
+    scales = learner._scales  # noqa: SLF001  # not public
+    tasks = tasks if scales else tasks.with_indicators()
     check_names(learner, tasks, reset=reset)
-    if reset and tasks.n_features < max(accepts.min_features, 1 - learner.fit_intercept):
+    if reset and tasks.n_features < (1 - learner.fit_intercept if scales else 1):
         found = f"X has {tasks.n_features} feature(s) (shape={tasks.X.shape})"
         needed = "Tasks without features need EmpiricalBayesLearner with fit_intercept=True."
         raise ValueError(f"{found} while a minimum of 1 is required. {needed}")
-    _check_row_values(learner, accepts, tasks)
+    _check_row_values(learner, tasks)
     if has_targets:
-        _check_targets(learner, accepts, tasks)
+        _check_targets(learner, tasks)
     if hasattr(learner, "prior_"):
         y = tasks.y if has_targets else None
         learner.prior_.scaling.check(tasks.X, y, feature_names(learner))
-    elif not accepts.any_unit:
+    elif not scales:
         Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
         if 0.0 < np.abs(tasks.y).max(initial=0.0) < SMALLEST_TARGET:
             found = f"all absolute targets are below {SMALLEST_TARGET:g}"
             raise ValueError(f"y: {found}, so their squares may underflow; rescale y")
     # Names are those of `fit`, so that tasks of several calls can be joined.
-    if tasks.feature_names is not feature_names(learner):
-        tasks = tasks.replace(feature_names=feature_names(learner))
+    if tasks.feature_names is not (names := feature_names(learner)):
+        tasks = tasks.replace(feature_names=names)
     if not reset:
         return _align_side_info(learner, tasks)
     if not len(tasks.y):
@@ -313,7 +274,7 @@ def check_tasks(
     return tasks
 
 
-def _as_signs(learner: Learner, labels: ValuesLike, *, reset: bool) -> ValuesLike:
+def _as_signs(learner: MetaLearner, labels: ValuesLike, *, reset: bool) -> ValuesLike:
     """Return the targets of a margin loss as −1 and +1; in `fit`, store two other labels as
     classes.
     """
@@ -332,17 +293,8 @@ def _as_signs(learner: Learner, labels: ValuesLike, *, reset: bool) -> ValuesLik
     return 2.0 * class_positions(native(learner.classes_), native(labels)) - 1.0
 
 
-def check_exposure(prior: Prior, exposure: ValuesLike, n_rows: int) -> NDArray[np.float64] | None:
-    """Return a positive exposure for each row, or None; raise ValueError for an exposure if the
-    targets are not counts.
-    """
-    if exposure is not None and not prior.response.has_exposure:
-        raise ValueError("exposure: only counts have one (loss='poisson'); leave it out")
-    return check_row_values("exposure", exposure, n_rows)
-
-
 def tasks_to_score(
-    learner: Learner,
+    learner: MetaLearner,
     X: RowsLike,
     y: ValuesLike,
     groups: ValuesLike,
@@ -374,7 +326,7 @@ def weighted_rows(
 
 
 def read_rows(
-    model: Model,
+    model: MetaLearner | AdaptedTask,
     prior: Prior,
     encoding: Encoding | None,
     X: RowsLike,
@@ -412,7 +364,9 @@ def read_rows(
     prior.scaling.check(encoded, names=names)
     n = encoded.shape[0]
     weights = check_row_values("sample_weight", sample_weight, n)
-    return encoded, check_exposure(prior, exposure, n), weights
+    if exposure is not None and not prior.response.has_exposure:
+        raise ValueError("exposure: only counts have one (loss='poisson'); leave it out")
+    return encoded, check_row_values("exposure", exposure, n), weights
 
 
 def _has_no_rows(X: RowsLike, n_features: int, y: ValuesLike) -> bool:
@@ -433,7 +387,7 @@ def _has_no_rows(X: RowsLike, n_features: int, y: ValuesLike) -> bool:
     return True
 
 
-def check_names(learner: Learner, tasks: TaskSet, *, reset: bool = False) -> None:
+def check_names(learner: MetaLearner, tasks: TaskSet, *, reset: bool = False) -> None:
     """Store or check the features of a task set, as scikit-learn does for arrays and frames."""
     names = tasks.feature_names
     if reset:
@@ -446,7 +400,8 @@ def check_names(learner: Learner, tasks: TaskSet, *, reset: bool = False) -> Non
     known = feature_names(learner)
     hint = ""
     if tasks.encoding is not None and learner.encoding_ is not None:
-        hint = f". {_READ_AGAIN}"
+        advice = "TaskSet.from_frame(..., encoding=learner.encoding_)"
+        hint = f". Read the table like that of fit: {advice}"
         difference = learner.encoding_.difference(tasks.encoding)
         if difference is not None:
             raise ValueError(f"X: {difference}{hint}")
@@ -461,7 +416,7 @@ def check_names(learner: Learner, tasks: TaskSet, *, reset: bool = False) -> Non
         )
 
 
-def refuse_side_info(learner: Learner, side_info: SideInfoLike) -> None:
+def refuse_side_info(learner: MetaLearner, side_info: SideInfoLike) -> None:
     """Raise ValueError if there is side information, but the learner was fitted without it."""
     if side_info is not None and not learner.n_side_info_in_:
         raise ValueError(
@@ -469,7 +424,7 @@ def refuse_side_info(learner: Learner, side_info: SideInfoLike) -> None:
         )
 
 
-def require_side_info(learner: Learner, tasks: TaskSet, advice: str) -> None:
+def require_side_info(learner: MetaLearner, tasks: TaskSet, advice: str) -> None:
     """Raise ValueError if tasks lack the side information of `fit`.
 
     A {} in ``advice`` becomes an example of a mapping.
@@ -483,7 +438,7 @@ def require_side_info(learner: Learner, tasks: TaskSet, advice: str) -> None:
         )
 
 
-def _align_side_info(learner: Learner, tasks: TaskSet) -> TaskSet:
+def _align_side_info(learner: MetaLearner, tasks: TaskSet) -> TaskSet:
     """Return the tasks with side information encoded and ordered as in `fit`."""
     is_encoded = tasks.encoding is not None and tasks.encoding.side_info
     if not is_encoded and learner.encoding_ is not None and tasks.side_info is not None:
@@ -500,10 +455,11 @@ def _align_side_info(learner: Learner, tasks: TaskSet) -> TaskSet:
     return tasks.replace(side_info=tasks.side_info[:, order], side_names=known)
 
 
-def _check_row_values(learner: Learner, accepts: Accepts, tasks: TaskSet) -> None:
+def _check_row_values(learner: MetaLearner, tasks: TaskSet) -> None:
     """Raise ValueError for values per row that a learner cannot use, and missing exposures."""
+    usable = learner._row_values  # noqa: SLF001  # not public
     for name in ROW_VALUES:
-        if getattr(tasks, name) is not None and name not in accepts.row_values:
+        if getattr(tasks, name) is not None and name not in usable:
             use = "EmpiricalBayesLearner" + "(loss='poisson') for counts" * (name == "exposure")
             found = f"{type(learner).__name__} with the {learner.loss_.name} loss"
             raise ValueError(f"{name}: {found} cannot use it; leave it out, or use {use}")
@@ -516,11 +472,13 @@ def _check_row_values(learner: Learner, accepts: Accepts, tasks: TaskSet) -> Non
         raise missing_exposure(learner.encoding_)
 
 
-def _check_targets(learner: Learner, accepts: Accepts, tasks: TaskSet) -> None:
-    if tasks.encoding is not None and tasks.encoding.classes and not accepts.classes:
-        target = repr(tasks.encoding.target)
-        raise ValueError(f"y: {target} has classes, not numbers; use EmpiricalBayesClassifier")
-    if accepts.any_number:
+def _check_targets(learner: MetaLearner, tasks: TaskSet) -> None:
+    """Raise ValueError for targets that the loss of a learner does not allow."""
+    encoding, loss = tasks.encoding, learner.loss_
+    if encoding is not None and encoding.classes and not isinstance(loss, MarginLoss | Bernoulli):
+        found = f"{encoding.target!r} has classes, not numbers"
+        raise ValueError(f"y: {found}; use EmpiricalBayesClassifier")
+    if not isinstance(loss, MarginLoss | Response):
         return
     try:
         learner.loss_.check_targets(tasks.y)
@@ -533,10 +491,30 @@ def _check_targets(learner: Learner, accepts: Accepts, tasks: TaskSet) -> None:
         raise
 
 
+def labels_of_rows(
+    learner: MetaLearner, X: RowsLike, groups: ValuesLike, n_rows: int
+) -> NDArray[Any]:
+    """Return the label of the task of each row; without ``groups``, there must be one task."""
+    known, task = learner.task_labels_, learner.columns_in_["task"]
+    if groups is None and len(known) != 1:
+        if task is not None and is_frame(X):
+            require_columns(read_frame(X, "X"), "X", as_columns(task))
+        advice = "pass the label of each row's task, or use adapt(X_few, y_few).predict(X)"
+        raise ValueError(f"groups: the learner was fitted to {len(known)} tasks; {advice}")
+    labels = np.repeat(known, n_rows) if groups is None else read_labels(groups, "groups")
+    if len(labels) != n_rows:
+        raise ValueError(f"groups: expected {n_rows} labels, one per row of X, got {len(labels)}")
+    return labels
+
+
 def tasks_without_rows(
-    learner: Learner, labels: NDArray[Any], chosen: NDArray[np.bool_], side_info: SideInfoLike
+    learner: MetaLearner, labels: NDArray[Any], chosen: NDArray[np.bool_], side_info: SideInfoLike
 ) -> tuple[TaskSet, NDArray[np.int64]]:
     """Return the tasks of the chosen rows, without rows, and the position of each row's task."""
+    if side_info is None and learner.n_side_info_in_:
+        side_info = np.full((len(labels), learner.n_side_info_in_), np.nan)
+        missing = "new tasks are predicted without side information, which `fit` had"
+        warn(f"side_info: {missing}. Pass it.")
     if isinstance(side_info, SideInfo):
         assert side_info.values is not None
         side_info = side_info._replace(values=side_info.values[chosen])
@@ -557,7 +535,7 @@ def tasks_without_rows(
 
 
 def _valid_task(
-    learner: Learner, X: RowsLike, y: ValuesLike, side_info: SideInfoLike
+    learner: MetaLearner, X: RowsLike, y: ValuesLike, side_info: SideInfoLike
 ) -> TaskSet | None:
     """Return one task from valid float64 arrays, or None for other input, which must be read and
     checked.
@@ -567,7 +545,7 @@ def _valid_task(
     if hasattr(learner, "classes_") or learner.prior_.has_exposure:
         return None
     for array in (X, y) if side_info is None else (X, y, side_info):
-        if type(array) is not np.ndarray or array.dtype is not FLOAT or not array.size:
+        if type(array) is not np.ndarray or array.dtype != np.float64 or not array.size:
             return None
     if (
         y.ndim != 1
@@ -582,11 +560,12 @@ def _valid_task(
     learner.loss_.check_targets(y)
     # Copy, because a TaskSet makes its arrays read-only, and these belong to the user.
     side = None if side_info is None else side_info[None].copy()
-    return TaskSet.from_arrays(X.copy(), y.copy(), np.array([0, len(y)]), ONE_LABEL, side)
+    label = np.zeros(1, dtype=int)
+    return TaskSet.from_arrays(X.copy(), y.copy(), np.array([0, len(y)]), label, side)
 
 
 def read_one_task(
-    learner: Learner,
+    learner: MetaLearner,
     X: RowsLike,
     y: ValuesLike,
     side_info: SideInfoLike,
@@ -606,7 +585,7 @@ def read_one_task(
 
 
 def read_tensors(
-    learner: Learner,
+    learner: MetaLearner,
     X: RowsLike,
     y: ValuesLike,
     groups: ValuesLike,
@@ -636,7 +615,7 @@ def read_tensors(
 
 
 def read_table(
-    learner: Learner,
+    learner: MetaLearner,
     data: Any,
     name: str,
     *,

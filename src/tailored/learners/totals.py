@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statistics import NormalDist
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import narwhals.stable.v1 as nw
 import numpy as np
@@ -16,14 +16,17 @@ from ..priors.draws import JointRows, adding
 from ..priors.mixture import MixturePrior
 from ..tasks.reading import check_row_values, group_rows, positions_of
 from ..tasks.task_set import TaskSet
-from .reading import Learner, require_side_info
+from .reading import require_side_info
+
+if TYPE_CHECKING:
+    from .base import MetaLearner
 
 #: Columns of a table of totals.
 COLUMNS = ("prediction", "lower", "upper", "std")
 
 
 def joint_rows(
-    learner: Learner, method: str, tasks: TaskSet, support: TaskSet | None, *, calibrated: bool
+    learner: MetaLearner, method: str, tasks: TaskSet, support: TaskSet | None, *, calibrated: bool
 ) -> JointRows:
     """Return the joint distribution of the rows of tasks, given their support rows; errors name the
     ``method``.

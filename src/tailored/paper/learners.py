@@ -30,7 +30,7 @@ from .._utils.validation import (
     warn,
 )
 from ..exceptions import ConstantRepresentationWarning, UnhelpfulWarning
-from ..learners.base import MetaLearner
+from ..learners.base import MetaLearner, seed_of
 from ..learners.reading import fit_arguments, read
 from ..losses import Loss, error_name
 from ..show.summary import Summary
@@ -339,7 +339,7 @@ TaskSet
         solver, is_new = self._check_parameters(), not hasattr(self, "_stream")
         tasks = read(self, *data, reset=is_new)
         if is_new:
-            empty = HeldOutPool(self.validation_fraction, self.support, self._seed())
+            empty = HeldOutPool(self.validation_fraction, self.support, seed_of(self.random_state))
             stream = Stream(empty if solver.needs_held_out else None)
         else:
             stream = self._stream
