@@ -15,7 +15,7 @@ from tailored import ConditionalLearner, EmpiricalBayesClassifier, EmpiricalBaye
 from tailored.gaussian.em import fit_mixed_model
 from tailored.gaussian.responses import NegativeBinomial, Poisson
 from tailored.losses import Squared
-from tailored.priors.shared import SharedLevels
+from tailored.priors.shared import SharedEffects, SharedLevels
 from tailored.selection.data import Settings, TrainingData
 from tailored.selection.steps import noise, shared_effects
 from tailored.show.displays import effects_of
@@ -368,7 +368,8 @@ def test_unknown_codes_have_the_effect_zero():
     codes = np.array([[0.0], [1.0], [-1.0], [7.0], [1e300]])
     levels = SharedLevels(0, np.array([2.0, 3.0]), np.array([0.5, 0.25]), 1.0)
     np.testing.assert_array_equal(levels(codes, NONE), [2, 3, 0, 0, 0])
-    np.testing.assert_array_equal(levels.error_variances(codes), [0.5, 0.25, 1, 1, 1])
+    variances = SharedEffects((levels,)).error_variances(codes)
+    np.testing.assert_array_equal(variances, [0.5, 0.25, 1, 1, 1])
 
 
 # ---------------------------------------------------------------- effects of the values of numeric
@@ -430,9 +431,8 @@ def test_an_unseen_year_has_no_effect_and_an_error_that_groups_share(of_years):
     (levels,) = of_years.prior_.shared.levels
     between = np.array([[2007.5, 0.0], [2007.0, 0.0]])
     np.testing.assert_array_equal(levels(between, NONE), [0.0, levels.effects[7]])
-    np.testing.assert_array_equal(
-        levels.error_variances(between), [levels.variance, levels.variances[7]]
-    )
+    variances = SharedEffects((levels,)).error_variances(between)
+    np.testing.assert_array_equal(variances, [levels.variance, levels.variances[7]])
     assert levels.variances.max() < 0.1 * levels.variance
     one = shocks()[0].head(5)
     adapted = of_years.adapt(one[["year", "x"]], one["y"])

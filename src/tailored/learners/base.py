@@ -666,10 +666,6 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         tasks, order, observed, _ = self._read_query(
             query, support, task, target, side_info, exposure
         )
-        if (quantile := self.prior_.quantile) is not None:
-            found = f"the model predicts the {quantile:g} quantile of rows"
-            advice = "quantiles do not add up; fit with loss='squared'"
-            raise ValueError(f"predict_totals: {found}, and {advice}")
         rows = joint_rows(self, "predict_totals", tasks, observed, calibrated=True)
         options = by, weights, statistic == "mean", coverage, n_draws, rng
         table = table_of_totals(rows, order, query, *options)

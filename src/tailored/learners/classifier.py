@@ -44,13 +44,6 @@ from .reading import (
     weighted_rows,
 )
 
-#: Attributes of a classifier that are read from its first learner, because they are equal for all
-#: classes.
-SHARED = (
-    *("n_features_in_", "feature_names_in_", "n_side_info_in_", "columns_in_", "encoding_"),
-    "task_labels_",
-)
-
 
 def _probabilities(columns: Sequence[Array]) -> Array:
     """Return probabilities (n, K), given those of the second class, or of each class against the
@@ -67,6 +60,34 @@ def _targets(codes: NDArray[Any], n_classes: int) -> list[Array]:
     there are more than two.
     """
     return [(codes == k).astype(float) for k in ((1,) if n_classes == 2 else range(n_classes))]
+
+
+def _classes_and_codes(X: RowsLike, y: ValuesLike) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Return the sorted classes of the targets ``y`` of rows or of the task set X, and the position
+    of each target among them.
+    """
+    if isinstance(X, TaskSet):
+        if X.encoding is not None and X.encoding.classes:
+            return np.array(X.encoding.classes), X.y.astype(np.intp)
+        labels = class_labels(X)
+    elif isinstance(X, TaskScan):
+        raise TypeError("X: a classifier does not take a scan; pass a TaskSet of a sample of tasks")
+    elif y is None:
+        raise ValueError(WITHOUT_Y)
+    else:
+        refuse_masked("y", y)
+        labels = column_or_1d(y, warn=True)
+        with np.errstate(over="ignore", invalid="ignore"):  # the check adds the labels
+            assert_all_finite(labels, input_name="y")
+    # `type_of_target` casts numbers to integers, which may overflow.  Many classes are an error in
+    # `fit`, without its warning.
+    with np.errstate(invalid="ignore"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+        if type_of_target(labels) == "continuous":
+            rows = "two rows each, one per class, with their numbers as frequency_weight"
+            raise ValueError(f"y: Unknown label type: continuous; for proportions, pass {rows}")
+        check_classification_targets(labels)
+    return np.unique(labels, return_inverse=True)
 
 
 def task_probabilities(
@@ -219,7 +240,8 @@ class EmpiricalBayesClassifier(_Classifier):
 
     def __getattr__(self, name: str) -> Any:
         # Attributes that are equal for all classes are read from the first learner.
-        if name in SHARED and "learners_" in vars(self):
+        of_data = ("n_features_in_", "feature_names_in_", "n_side_info_in_", "columns_in_")
+        if name in (*of_data, "encoding_", "task_labels_") and "learners_" in vars(self):
             return getattr(self.learners_[0], name)
         return super().__getattr__(name)
 
@@ -259,32 +281,7 @@ class EmpiricalBayesClassifier(_Classifier):
         rest = {"groups": groups, "side_info": side_info, **weights}
         if isinstance(X, TaskSet):
             refuse_other_arguments(OWN_VALUES, y=y, **rest)
-            labels = class_labels(X)
-        else:
-            if isinstance(X, TaskScan):
-                raise TypeError(
-                    "X: a classifier does not take a scan; pass a TaskSet of a sample of tasks"
-                )
-            if y is None:
-                raise ValueError(WITHOUT_Y)
-            refuse_masked("y", y)
-            labels = column_or_1d(y, warn=True)
-            with np.errstate(over="ignore", invalid="ignore"):  # the check adds the labels
-                assert_all_finite(labels, input_name="y")
-        if isinstance(X, TaskSet) and X.encoding is not None and X.encoding.classes:
-            classes, codes = np.array(X.encoding.classes), X.y.astype(np.intp)
-        else:
-            # `type_of_target` casts numbers to integers, which may overflow.  Many classes are an
-            # error below, without its warning.
-            with np.errstate(invalid="ignore"), warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
-                if type_of_target(labels) == "continuous":
-                    rows = "two rows each, one per class, with their numbers as frequency_weight"
-                    raise ValueError(
-                        f"y: Unknown label type: continuous; for proportions, pass {rows}"
-                    )
-                check_classification_targets(labels)
-            classes, codes = np.unique(labels, return_inverse=True)
+        classes, codes = _classes_and_codes(X, y)
         if len(classes) < 2:
             only = name_some(native(classes))
             raise ValueError(f"y: there is only one class, {only}; a classifier needs at least two")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
@@ -173,19 +173,13 @@ class EmpiricalBayesLearner(MetaLearner):
         row_values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         data, row_values = fit_arguments(X, y, groups, side_info, task, target, **row_values)
         X, y, groups, side_info = data
-        if isinstance(X, TaskScan):
-            reason = "a scan has its own columns; name them in tailored.scan"
-            refuse_other_arguments(reason, y=y, groups=groups, side_info=side_info)
-            refuse_other_arguments("not supported for a scan; pass a TaskSet", **row_values)
-        elif checkpoint is not None:
+        if checkpoint is not None and not isinstance(X, TaskScan):
             raise ValueError("checkpoint: only for a scan; pass X=tailored.scan(...)")
         with self._all_or_nothing(reset=True):
             self._check_parameters()
             seed = seed_of(self.random_state)
             if isinstance(X, TaskScan):
-                with self._open_scan(X, checkpoint, seed, validation) as source:
-                    self._fit_source(source, seed, validation)
-                    self._warn_about(source.reservoir.sample)
+                self._fit_scan(X, checkpoint, seed, validation)
             elif is_tensor(X):
                 refuse_other_arguments("not supported for tensors; pass arrays", **row_values)
                 tensors = read_tensors(self, X, y, groups, side_info, reset=True)
@@ -419,36 +413,41 @@ class EmpiricalBayesLearner(MetaLearner):
             )
         return found
 
-    @contextmanager
-    def _open_scan(
+    def _fit_scan(
         self,
         scan: TaskScan,
         checkpoint: str | PathLike[str] | None,
         seed: int,
         validation: TaskSet | None,
-    ) -> Iterator[TaskSource]:
-        """Open the source of a scan; without a ``checkpoint``, its temporary folder is deleted at
-        the end.
+    ) -> None:
+        """Learn from a scan; without a ``checkpoint``, its temporary folder is deleted at the
+        end.
         """
-        if scan.is_dask:
-            if checkpoint is not None:
-                raise ValueError(
-                    "checkpoint: omit it; statistics of a Dask dataframe stay on its cluster"
-                )
-            yield DaskSource(scan, seed)
-            return
-        settings = None
-        if checkpoint is not None:
-            settings = {**self.get_params(deep=False), "validation": joblib.hash(validation)}
-            del settings["n_jobs"], settings["progress"]
-        n_threads = joblib.effective_n_jobs(self.n_jobs)
-        with (
-            tempfile.TemporaryDirectory(prefix="tailored-") as temporary,
-            closing(
-                DiskSource(scan, Path(checkpoint or temporary), seed, settings, n_threads)
-            ) as source,
-        ):
-            yield source
+        source: DaskSource | DiskSource
+        with ExitStack() as stack:
+            if scan.is_dask:
+                if checkpoint is not None:
+                    raise ValueError(
+                        "checkpoint: omit it; statistics of a Dask dataframe stay on its cluster"
+                    )
+                source = DaskSource(scan, seed)
+            else:
+                settings = None
+                if checkpoint is not None:
+                    settings = {
+                        **self.get_params(deep=False),
+                        "validation": joblib.hash(validation),
+                    }
+                    del settings["n_jobs"], settings["progress"]
+                folder = checkpoint
+                if folder is None:
+                    temporary = tempfile.TemporaryDirectory(prefix="tailored-")
+                    folder = stack.enter_context(temporary)
+                n_threads = joblib.effective_n_jobs(self.n_jobs)
+                source = DiskSource(scan, Path(folder), seed, settings, n_threads)
+                stack.enter_context(closing(source))
+            self._fit_source(source, seed, validation)
+            self._warn_about(source.reservoir.sample)
 
 
 def _statistics(

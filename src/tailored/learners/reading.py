@@ -91,6 +91,10 @@ def fit_arguments(
     With ``task`` and ``target``, X is a frame, which is read as a task set, and the values per row
     are names of its columns.
     """
+    if isinstance(X, TaskScan):
+        reason = "a scan has its own columns; name them in tailored.scan"
+        refuse_other_arguments(reason, y=y, groups=groups, side_info=side_info)
+        refuse_other_arguments("not supported for a scan; pass a TaskSet", **row_values)
     if task is None and target is None:
         return (X, y, groups, side_info), row_values
     given, missing = ("task", "target") if target is None else ("target", "task")
@@ -639,13 +643,8 @@ def read_table(
         )
     _require_names(exposure=exposure)
     frame, n_features, encoding = read_frame(data, name), learner.n_features_in_, learner.encoding_
-    side = learner.columns_in_["side_info"]
-    if (
-        side is None
-        or encoding is not None
-        or side_info is not None
-        or not set(side) <= set(frame.columns)
-    ):
+    side = learner.columns_in_["side_info"] or []
+    if encoding is not None or side_info is not None or not set(side) <= set(frame.columns):
         side = []  # `read_long_table` finds the side information columns of an encoding
     if encoding is not None:
         columns = [column.name for column in encoding.features]
@@ -656,19 +655,16 @@ def read_table(
             raise ValueError(
                 f"{name}: expected {n_features} feature columns as in fit, got {given}"
             )
-    target = target if name == "support" else None
-    require_columns(
-        frame, name, [*as_columns(task), *([] if target is None else [target]), *columns, *side]
-    )
+    read_target = [target] * (name == "support" and target is not None)
+    require_columns(frame, name, [*as_columns(task), *read_target, *columns, *side])
     if not len(frame):
         return no_tasks(n_features), np.zeros(0, dtype=np.intp)
-    named = columns if encoding is None else None
     try:
         rows = read_long_table(
             frame,
             task,
-            target,
-            features=named,
+            target if read_target else None,
+            features=columns if encoding is None else None,
             side_info=side_info,
             side_columns=side or None,
             encoding=encoding,
@@ -679,15 +675,19 @@ def read_table(
         raise ValueError(f"support: {error}" if name == "support" else str(error)) from None
     tasks = TaskSet.from_arrays(**fields)
     if name == "support" and hasattr(learner, "task_labels_"):
-        at = positions_of(tasks.labels, learner.task_labels_)
-        n_rows = learner.task_posterior_.n_rows[at]
-        if n_fewer := int(((at >= 0) & (tasks.n_observed < n_rows)).sum()):
-            have = "s have" if n_fewer > 1 else " has"
-            found = f"{n_fewer} training task{have} fewer rows than in fit"
-            advice = "Add the rows of fit, or leave these tasks out. If they are new, relabel them."
-            message = f"support: {found}, and only the rows here are used. {advice}"
-            warn(message)
+        _warn_fewer_rows(learner, tasks)
     return tasks, order
+
+
+def _warn_fewer_rows(learner: MetaLearner, support: TaskSet) -> None:
+    """Warn of training tasks with fewer support rows than in `fit`."""
+    at = positions_of(support.labels, learner.task_labels_)
+    n_rows = learner.task_posterior_.n_rows[at]
+    if n_fewer := int(((at >= 0) & (support.n_observed < n_rows)).sum()):
+        have = "s have" if n_fewer > 1 else " has"
+        found = f"{n_fewer} training task{have} fewer rows than in fit"
+        advice = "Add the rows of fit, or leave these tasks out. If they are new, relabel them."
+        warn(f"support: {found}, and only the rows here are used. {advice}")
 
 
 def prediction_table(

@@ -21,9 +21,6 @@ from .reading import require_side_info
 if TYPE_CHECKING:
     from .base import MetaLearner
 
-#: Columns of a table of totals.
-COLUMNS = ("prediction", "lower", "upper", "std")
-
 
 def joint_rows(
     learner: MetaLearner, method: str, tasks: TaskSet, support: TaskSet | None, *, calibrated: bool
@@ -32,6 +29,10 @@ def joint_rows(
     ``method``.
     """
     prior, known = learner.prior_, getattr(learner, "task_labels_", tasks.labels[:0])
+    if calibrated and prior.quantile is not None:
+        found = f"the model predicts the {prior.quantile:g} quantile of rows"
+        advice = "quantiles do not add up; fit with loss='squared'"
+        raise ValueError(f"{method}: {found}, and {advice}")
     if not isinstance(prior, MixturePrior):
         found = f"the {type(prior).__name__} of {type(learner).__name__}"
         advice = "EmpiricalBayesLearner, with fewer columns if there are hundreds"
@@ -87,7 +88,8 @@ def table_of_totals(
     ``order[i]`` of the query.
     """
     n, name = len(order), by if isinstance(by, str) else "by"
-    if name in COLUMNS:
+    names = ("prediction", "lower", "upper", "std")
+    if name in names:
         raise ValueError(f"by: {name!r} is also the name of a column of the result; rename it")
     grouping = group_rows(column_of(query, "by", by), n, "by")
     units = check_row_values("weights", column_of(query, "weights", weights), n)
@@ -112,7 +114,7 @@ def table_of_totals(
         lower, upper = np.quantile(draws, [tail, 1.0 - tail], axis=0, method="inverted_cdf")
         std = draws.std(axis=0)
     table = {} if by is None else {name: grouping.labels}
-    table |= dict(zip(COLUMNS, np.array([prediction, lower, upper, std]) / scale, strict=True))
+    table |= dict(zip(names, np.array([prediction, lower, upper, std]) / scale, strict=True))
     if isinstance(query, TaskSet):
         return as_records(table)
     return nw.from_dict(

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
@@ -38,11 +38,6 @@ from .shared import SharedEffects
 from .side_features import SideFeatures
 
 Index = NDArray[np.intp]
-T = TypeVar("T")
-
-#: Support rows of each held-out task are drawn once, or up to MAX_REPEATS times with at most
-#: ENOUGH_TASKS draws in total.
-MAX_REPEATS, ENOUGH_TASKS = 4, 400
 
 
 class Predicted(NamedTuple):
@@ -270,7 +265,7 @@ class Prior(Record, ABC):
             support = noise.rows(residual)
         if self.shared is not None:
             inputs = self.shared.encode(tasks)
-        n_rows = count_rows(tasks)
+        n_rows = np.rint(tasks.n_observed).astype(np.int64)
         return Posterior(weights, n_rows, squares, covariance, inputs, support, *of_components)
 
     def representation(
@@ -354,8 +349,8 @@ class Prior(Record, ABC):
 
 
 def each_block(
-    prior: Prior, n_tasks: int, work: Callable[[int, int], T], n_jobs: int | None
-) -> list[T]:
+    prior: Prior, n_tasks: int, work: Callable[[int, int], Any], n_jobs: int | None
+) -> list[Any]:
     """Return the results of ``work(start, stop)`` for blocks of tasks; the blocks do not depend on
     the number of threads.
     """
@@ -367,13 +362,6 @@ def each_block(
             return [work(*block) for block in blocks]
         pool = Parallel(n_jobs=n_threads, require="sharedmem")
         return list(pool(delayed(work)(*block) for block in blocks))
-
-
-def count_rows(tasks: TaskSet) -> NDArray[np.int64]:
-    """Return the numbers of rows of tasks, counted with their frequencies, (T,)."""
-    if tasks.frequency_weight is None:
-        return tasks.sizes
-    return np.rint(tasks.n_observed).astype(np.int64)
 
 
 def _joined(blocks: Sequence[Sequence[NDArray[Any]]]) -> list[NDArray[Any]]:
@@ -415,7 +403,8 @@ def predict_blocks(
     calibrated = covariances and prior.response.is_gaussian
     multiples, enough = np.zeros((len(support), 0)), True
     if calibrated:
-        multiples, enough = multiples_of(prior, count_rows(support), coverage)
+        n_rows = np.rint(support.n_observed).astype(np.int64)
+        multiples, enough = multiples_of(prior, n_rows, coverage)
 
     def work(start: int, stop: int) -> Predicted:
         posterior = prior.posterior(support[start:stop], covariances)
@@ -577,7 +566,8 @@ def calibrate(
     """
     pairs = [(tasks.single_rows(), prior) for tasks, prior in held_out if len(tasks)]
     sizes = np.concatenate([tasks.sizes for tasks, _ in pairs])
-    n_repeats = 1 if sampling.in_order else max(1, min(MAX_REPEATS, ENOUGH_TASKS // len(sizes)))
+    # Random support rows are drawn up to four times, with at most 400 draws in total.
+    n_repeats = 1 if sampling.in_order else max(1, min(4, 400 // len(sizes)))
 
     def errors(n_support: int, i: int) -> Errors:
         tasks, prior = pairs[i]

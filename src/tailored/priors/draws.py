@@ -34,11 +34,6 @@ from .base import Index, Posterior, QueryRows, adapt_tasks, multiples_of, predic
 from .intervals import noise_variances
 from .mixture import MixturePrior
 
-#: Maximum number of floats in the draws that are computed at a time.
-CHUNK_FLOATS = 1 << 20
-#: Relative tolerance of the means of draws of classes and counts.
-TOL = 1e-6
-
 
 def roots_of(covariances: Array) -> Array:
     """Return L with ``LLᵀ`` equal to each covariance (.., d, d), which may be singular."""
@@ -155,7 +150,7 @@ class JointRows:
         while True:
             mean = Predictors(shares, centre[:, None] + means, variances).average(response.mean)
             step = response.link(self.mean) - response.link(mean)
-            if not np.abs(step).max() > TOL:
+            if not np.abs(step).max() > 1e-6:
                 return replace(self, centre=centre)
             centre = centre + step
 
@@ -199,7 +194,8 @@ class JointRows:
         sums ``add @ rows``, (n_draws, G).
         """
         T, width = len(self.shares), max(self.shares.shape[1], self.X.shape[1])
-        size = max(1, CHUNK_FLOATS // (width * max(len(self.X), T)))
+        # At most 2²⁰ floats of draws are computed at a time.
+        size = max(1, (1 << 20) // (width * max(len(self.X), T)))
         out = np.empty((n_draws, len(self.X) if add is None else add.shape[0]))
         for start in range(0, n_draws, size):
             part = out[start : start + size]

@@ -83,9 +83,7 @@ class Calibration(Record):
         # The tolerance is for rounding errors in the sums, which must not make a bound infinite.
         enough = 0.5 + 0.5 * coverage - 1e-12
         ends = np.array([[-np.inf, np.inf]] * len(self.rows))
-        for level, scores, (from_below, from_above) in zip(
-            ends, self.scores, self._sums, strict=True
-        ):
+        for level, (scores, from_below, from_above, _) in zip(ends, self._levels, strict=True):
             lower, upper = np.searchsorted(from_above, enough), np.searchsorted(from_below, enough)
             if lower < len(scores):
                 level[0] = scores[-1 - lower]
@@ -95,17 +93,15 @@ class Calibration(Record):
         return float(lower), float(upper)
 
     @cached_property
-    def _sums(self) -> list[tuple[Array, Array]]:
-        """Cumulative weights at each number of rows, from below and from above."""
-        return [(np.cumsum(w), np.cumsum(w[::-1])) for w in self.weights]
-
-    @cached_property
-    def _midpoints(self) -> list[Array]:
-        """Midpoints of the steps of the distribution function at each number of rows."""
-        return [
-            (sums - 0.5 * w) / w.sum()
-            for (sums, _), w in zip(self._sums, self.weights, strict=True)
-        ]
+    def _levels(self) -> list[tuple[Array, Array, Array, Array]]:
+        """Scores at each number of rows, their cumulative weights from below and from above, and
+        the midpoints of the steps of their distribution function.
+        """
+        out = []
+        for scores, w in zip(self.scores, self.weights, strict=True):
+            sums = np.cumsum(w)
+            out.append((scores, sums, np.cumsum(w[::-1]), (sums - 0.5 * w) / w.sum()))
+        return out
 
     @cached_property
     def _squares(self) -> Array:
@@ -128,10 +124,8 @@ class Calibration(Record):
 
     def quantile(self, n_rows: int, share: float) -> float:
         """Return the ``share``-quantile of the scores for a task with ``n_rows`` support rows."""
-        levels = zip(self._midpoints, self.scores, strict=True)
-        return float(
-            self._interpolate(n_rows, np.array([np.interp(share, m, s) for m, s in levels]))
-        )
+        found = [np.interp(share, midpoints, scores) for scores, *_, midpoints in self._levels]
+        return float(self._interpolate(n_rows, np.array(found)))
 
     def supports_quantile(self, share: float) -> bool:
         """Return whether there are enough tasks for this quantile at every number of rows."""

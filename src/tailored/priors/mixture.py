@@ -19,9 +19,6 @@ from .side_features import SideFeatures
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Maximum number of tasks that are adapted together on a GPU.
-BLOCK_TASKS = 1 << 20
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class MixturePrior(Prior):
@@ -176,9 +173,9 @@ def weights_on_device(prior: Prior, tasks: TensorTasks) -> Tensor:
             )
     import torch
 
-    parts, scaling = [], prior.scaling
-    for start in range(0, len(tasks), BLOCK_TASKS):
-        block = tasks.slice(start, start + BLOCK_TASKS)
+    parts, scaling, size = [], prior.scaling, 1 << 20  # tasks that are adapted together
+    for start in range(0, len(tasks), size):
+        block = tasks.slice(start, start + size)
         side = None if block.side_tasks is None else prior.side_features(block.side_tasks)
         statistics = CudaMoments.of(block, scaling, side)
         shares, means = statistics.posterior(prior.model)

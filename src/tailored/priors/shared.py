@@ -33,10 +33,6 @@ class SharedCurve(Record):
     by: int = -1  # position of the feature of the side information; -1 if not multiplied
     centre: float = 0.0  # constant that is subtracted from this feature
 
-    @property
-    def columns(self) -> tuple[int, ...]:
-        return (self.curve.column,)
-
     def __call__(self, X: Array, inputs: Array) -> Array:
         values = self.curve(X) @ self.coef - self.level
         return np.asarray(values if self.by < 0 else values * (inputs[:, self.by] - self.centre))
@@ -79,15 +75,6 @@ class SharedLevels(Record):
     variance: float
     values: Array | None = None  # (n,) the values, increasing; None for the codes of categories
 
-    @property
-    def columns(self) -> tuple[int, ...]:
-        return (self.column,)
-
-    @property
-    def is_coded(self) -> bool:
-        """Whether the column has category codes, which nothing else uses."""
-        return self.values is None
-
     def _positions(self, X: Array) -> NDArray[np.intp]:
         """Return the position of the category or value of each row; -1 if it is missing or did not
         occur in training.
@@ -110,11 +97,6 @@ class SharedLevels(Record):
         category[category < 0] = len(self.effects) + other
         return category, np.append(self.variances, np.full(len(codes), self.variance))
 
-    def error_variances(self, X: Array) -> Array:
-        """Return the error variance of the effect of each row, (n,)."""
-        category, variances = self.errors_of(X)
-        return np.asarray(variances[category])
-
     def describe(self, names: Sequence[str], side_names: Sequence[str]) -> str:
         name, std = names[self.column], float(np.sqrt(self.variance))
         return f"effects of {len(self.effects)} values of {name} (std {std:.3g})"
@@ -130,9 +112,8 @@ class SharedEffects(Record):
 
     effects: tuple[SharedEffect, ...]
     skewness: float = 0.0  # of the responses of the training tasks, see `Likelihood.skewness`
-    encoder: SideVector | None = field(
-        default=None, kw_only=True
-    )  # None if side information is not used
+    #: None if side information is not used
+    encoder: SideVector | None = field(default=None, kw_only=True)
 
     def encode(self, tasks: TaskSet) -> Array:
         """Return the encoded side information of each task, (T, k); k is 0 if it is not used."""
@@ -149,8 +130,8 @@ class SharedEffects(Record):
 
     @property
     def coded_columns(self) -> list[int]:
-        """Positions of the columns of category codes."""
-        return [one.column for one in self.levels if one.is_coded]
+        """Positions of the columns of category codes, which nothing else uses."""
+        return [one.column for one in self.levels if one.values is None]
 
     def describe(self, names: Sequence[str], side_names: Sequence[str]) -> str:
         """Return a description of the effects, given the names of the columns of X and of the side
@@ -171,7 +152,8 @@ class SharedEffects(Record):
     def error_variances(self, X: Matrix) -> Array:
         """Return the error variance of the category effects of each row, (n,)."""
         rows = dense(X)
-        return sum((one.error_variances(rows) for one in self.levels), np.zeros(len(rows)))
+        each = (one.errors_of(rows) for one in self.levels)
+        return sum((variances[category] for category, variances in each), np.zeros(len(rows)))
 
     def own_columns(self, X: Matrix) -> Matrix:
         """Return the rows with category codes replaced by zeros."""

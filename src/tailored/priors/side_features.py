@@ -17,9 +17,6 @@ from ..tasks.task_set import TaskSet
 #: Maximum number of distinct knots of a spline, which are quantiles of its training values, and
 #: degree of the spline.
 KNOTS, DEGREE = 7, 3
-#: Values more than twice as far from the median as the TAIL-quantile below it, or the (1 −
-#: TAIL)-quantile above, are a long tail.
-TAIL = 0.05
 #: A column gets a spline only if its range is between 1 / LARGEST_RANGE and LARGEST_RANGE.
 #: Otherwise powers of its values, or of inverse distances between knots, could overflow.
 LARGEST_RANGE = 1e50
@@ -43,8 +40,9 @@ class Curve(Record):
         with np.errstate(over="ignore"):
             if not 1.0 / LARGEST_RANGE < np.ptp(values) < LARGEST_RANGE:
                 return None
-        low, middle, high = np.quantile(values, [TAIL, 0.5, 1.0 - TAIL])
-        # Long tails are clipped, because they would stretch the spline.
+        low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
+        # Long tails are clipped, because they would stretch the spline: values more than twice as
+        # far from the median as these quantiles.
         inside = np.clip(values, 2.0 * low - middle, 2.0 * high - middle)
         inner = np.unique(np.quantile(inside, np.linspace(0.0, 1.0, KNOTS)))
         if len(np.unique(values)) < least_values or len(inner) < min(4, least_values):
@@ -161,11 +159,9 @@ class SideFeatures(Record):
         linear = self.encoder.transform(tasks)
         features = np.hstack([linear, *(curve(linear) for curve in self.curves)])
         found = (features - self.mean) / self.deviation
-        if np.vdot(found, found) <= LIMIT**2:
+        if np.abs(found).max(initial=0.0) <= LIMIT:
             return found
         task, j = (int(i) for i in np.unravel_index(np.argmax(np.abs(found)), found.shape))
-        if np.abs(found[task, j]) <= LIMIT:
-            return found
         name = f"feature {j}"
         if tasks.side_names:
             name = f"column {tasks.side_names[self.origins[j]]!r}"

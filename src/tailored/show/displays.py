@@ -20,7 +20,7 @@ from .._utils.validation import check_choice, is_missing
 from ..tasks.encoding import ROW_VALUES
 from ..tasks.rows import Array, dense, dense_rows
 from ..tasks.task_set import TaskSet
-from .model import INTERCEPT, Columns
+from .model import INTERCEPT, FittedModel
 
 #: Settings of all figures; the salt makes SVG files reproducible.
 RC: dict[str, Any] = {
@@ -36,7 +36,7 @@ RC: dict[str, Any] = {
 #: Colours that colour-blind people can distinguish (Okabe and Ito).
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 #: A column with at most `MAX_VALUES` distinct values is drawn at these values, otherwise on a grid.
-MAX_VALUES, GRID = 6, 101
+MAX_VALUES = 6
 #: Maximum number of tasks in a caterpillar plot, so that all names are readable.
 MAX_NAMED = 45
 
@@ -110,7 +110,7 @@ class EffectsDisplay(ModelDisplay):
         By default it is the column whose scaled coefficient varies most between tasks, given their
         side information.
         """
-        model, values = Columns(learner), effects_of(learner, tasks, coverage)
+        model, values = FittedModel(learner), effects_of(learner, tasks, coverage)
         column = column or most_varying(model, values[0] - values[3])[0]
         j = model.columns.index(check_choice("column", column, model.columns))
         options: Any = {"fixed_effect": float(model.fixed_effects[j]), "coverage": coverage}
@@ -183,7 +183,7 @@ class ShrinkageDisplay(ModelDisplay):
 
         By default they are the columns whose scaled coefficients vary most between tasks.
         """
-        model, tailored = Columns(learner), effects_of(learner, tasks)[0]
+        model, tailored = FittedModel(learner), effects_of(learner, tasks)[0]
         first, second = columns or most_varying(model, tailored)[:2]
         names = [check_choice("columns", name, model.columns) for name in (first, second)]
         chosen = list(map(model.columns.index, names))
@@ -270,7 +270,7 @@ class TaskFitDisplay(ModelDisplay):
         side = None if one.side_info is None else one.side_info[0]
         values = {name: getattr(one, name) for name in ROW_VALUES}
         model, prior = learner.adapt(X, y, side_info=side, **values), learner.adapt(side_info=side)
-        names, roles = Columns(learner).columns[: X.shape[1]], learner.columns_in_
+        names, roles = FittedModel(learner).columns[: X.shape[1]], learner.columns_in_
         if column is None:
             is_numeric = [len(np.unique(x)) > MAX_VALUES for x in X.T]
             sizes = np.abs(model.coef_) * X.std(axis=0)
@@ -360,7 +360,7 @@ class PriorPathDisplay(ModelDisplay):
             raise ValueError(
                 "tasks: these tasks have no side information. Give tasks with side information."
             )
-        model = Columns(learner)
+        model = FittedModel(learner)
         j = model.side_columns.index(check_choice("column", column, model.side_columns))
         known = [[v for v in values if not is_missing(v)] for values in tasks.side_info.T]
         grid = grid_of(known[j])
@@ -413,7 +413,7 @@ def effects_of(learner: Any, tasks: TaskSet, coverage: float = 0.9) -> Array:
 
     All are zero for categorical columns without a coefficient.
     """
-    model = Columns(learner)
+    model = FittedModel(learner)
     values = np.zeros((4, len(tasks), len(model.columns)))
     table = learner.effects(tasks, coverage=coverage)
     for out, name in zip(values, ("effect", "lower", "upper", "prior"), strict=True):
@@ -444,10 +444,10 @@ def grid_of(values: Any) -> NDArray[Any]:
     if isinstance(values[0], str):
         return np.array(sorted({*values}), dtype=object)
     grid = np.unique(np.asarray(values, dtype=float))
-    return grid if len(grid) <= MAX_VALUES else np.linspace(grid[0], grid[-1], GRID)
+    return grid if len(grid) <= MAX_VALUES else np.linspace(grid[0], grid[-1], 101)
 
 
-def most_varying(model: Columns, coefficients: Array) -> list[str]:
+def most_varying(model: FittedModel, coefficients: Array) -> list[str]:
     """Return columns by decreasing standard deviation of the coefficients between tasks, times the
     column's scale.
     """

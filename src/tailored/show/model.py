@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._utils.frames import as_frame
 from .._utils.threads import single_threaded_blas
 from ..gaussian.errors import task_estimates
-from ..gaussian.mixture import Want
+from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import used_columns
 from ..priors.base import adapt_tasks
 from ..priors.mixture import MixturePrior
@@ -25,16 +25,14 @@ from ..tasks.task_set import TaskSet
 
 #: Name of the intercept in tables.
 INTERCEPT = "(intercept)"
-#: Names of the regression, of the scale of its coefficients, and of exp(coefficient), by response.
-SCALES = {
-    "bernoulli": ("logistic", "log odds", "odds ratio"),
-    "poisson": ("Poisson", "log rates", "rate ratio"),
-    "negative_binomial": ("negative binomial", "log rates", "rate ratio"),
-}
 
 
-class Columns:
-    """The columns of a fitted learner, and its prior mean."""
+class FittedModel:
+    """The numbers of a fitted learner, in the user's units unless stated otherwise.
+
+    The paper's learners have those of `__init__` only.  Those of `_read_mixture` are numbers of
+    mixed models, and missing for many columns.
+    """
 
     def __init__(self, learner: Any) -> None:
         check_is_fitted(learner, "prior_")
@@ -58,26 +56,25 @@ class Columns:
         self.fixed_effects: Array = self.scaling.raw_weights(mean)
         if getattr(learner, "structure_", {}).get("kind") == "independent":
             self.fixed_effects = learner.task_posterior_.weights[0]
+        if hasattr(learner, "training_summary_"):
+            self._read_summary()
 
     def named(self, positions: Any) -> list[str]:
         """Return the names of coefficients."""
         return [self.columns[j] for j in positions]
 
-
-class FittedModel(Columns):
-    """The numbers of a fitted `EmpiricalBayesLearner`, in the user's units unless stated otherwise.
-
-    Those from ``covariance`` on are numbers of mixed models, and missing for many columns.
-    """
-
-    def __init__(self, learner: Any) -> None:
-        super().__init__(learner)
+    def _read_summary(self) -> None:
+        learner = self.learner
         self.training: TrainingSummary = learner.training_summary_
         self.structure, self.mixture = learner.structure_, self.prior.mixture
         self.response = self.prior.response
-        names = SCALES.get(self.response.name, ("linear", "", ""))
-        self.regression, self.scale, self.ratio = names
-        moment, mean, d = self.training.row_moment, self.training.mean, len(self.columns)
+        #: Names of the regression, of the scale of its coefficients, and of exp(coefficient).
+        self.regression, self.scale, self.ratio = {
+            "bernoulli": ("logistic", "log odds", "odds ratio"),
+            "poisson": ("Poisson", "log rates", "rate ratio"),
+            "negative_binomial": ("negative binomial", "log rates", "rate ratio"),
+        }.get(self.response.name, ("linear", "", ""))
+        moment, mean = self.training.row_moment, self.training.mean
         unused: Any = [] if moment is None else np.flatnonzero(~used_columns(moment))
         #: Positions of columns that are constant in all rows, or tiny, and so left out.
         self.constant = [j for j in unused if j not in self.categories]
@@ -96,9 +93,12 @@ class FittedModel(Columns):
         #: Whether selected covariances are uncorrelated, or have shrunk correlations, at the means
         #: of the columns.
         self.is_at_centre = bool(self.scaling.shift.any()) and not is_stated
-        if self.mixture is None:
-            return
-        W, noise = self.mixture.moments()[1], self.mixture.noise
+        if self.mixture is not None:
+            self._read_mixture(self.mixture)
+
+    def _read_mixture(self, mixture: Mixture) -> None:
+        moment, mean, d = self.training.row_moment, self.training.mean, len(self.columns)
+        W, noise = mixture.moments()[1], mixture.noise
         varies = W.diagonal() > 1e-16 * max(float(W.diagonal().max()), noise)
         #: Covariance of the random effects, for scaled columns and targets; variances that are
         #: rounding errors are zero.
@@ -129,7 +129,7 @@ class FittedModel(Columns):
         if (side := self.training.side) is not None:
             total = max(self.std_between_tasks**2 + side.row_variance[0], 1e-300)
             self.r2_of_rows = side.row_variance / total
-        if side is not None and self.mixture.side is not None:
+        if side is not None and mixture.side is not None:
             explained = side.coefficient_std[0]
             total = np.hypot(explained, self.scaling.centred_deviations(self.covariance))
             self.r2_of_coefficients = (explained / np.where(total > 0, total, 1.0)) ** 2
@@ -204,7 +204,7 @@ def effects_frame(learner: Any, tasks: TaskSet, coverage: float) -> Any:
 
     See `MetaLearner.effects`.
     """
-    model = Columns(learner)
+    model = FittedModel(learner)
     at = model.coefficients
     weights, std, prior = (values[:, at].ravel() for values in task_effects(learner, tasks))
     half_width = norm.ppf(0.5 + 0.5 * coverage) * std

@@ -31,14 +31,13 @@ from .displays import (
     new_axes,
     pyplot,
 )
-from .model import Columns
+from .model import FittedModel
 from .summary import summaries_of
 
-#: Maximum number of tasks in a caterpillar plot, of caterpillar plots, and of tasks with their own
-#: figure.
-MAX_TASKS, MAX_EFFECTS, MAX_TASK_FIGURES = 150, 12, 12
-#: Width and height of figures that are next to each other, in inches, and maximum number of points.
-SIZE, MAX_POINTS = (3.9, 3.2), 1_000
+#: Maximum number of tasks in a caterpillar plot, and of tasks with their own figure.
+MAX_TASKS, MAX_TASK_FIGURES = 150, 12
+#: Width and height of figures that are next to each other, in inches.
+SIZE = 3.9, 3.2
 
 
 def write_report(
@@ -178,7 +177,7 @@ def _predictions(evaluation: Any) -> dict[str, Any]:
         CalibrationDisplay.from_predictions(targets == label, predicted, **options)
     if not evaluation.classes:
         predicted = np.asarray(table["prediction"])[rows]
-        ax.plot(predicted[:MAX_POINTS], targets[:MAX_POINTS], "o", alpha=0.5)
+        ax.plot(predicted[:1000], targets[:1000], "o", alpha=0.5)
         ax.axline((targets[0], targets[0]), slope=1.0, color="0.35", linestyle="--")
     text = f"with {plural(evaluation.supports[-1], 'row')} of each new task"
     ax.set(xlabel=f"predicted, {text}", ylabel="observed")
@@ -209,8 +208,8 @@ def _coefficients(learner: Any, tasks: TaskSet, target: str, coverage: float) ->
     displays[0].ax_.set_xlabel(f"{level} minus prior mean")
     # Coefficients without random effects are in the tables of the model.
     varies = differences.std(axis=0) > 1e-9 * np.abs(values).mean(axis=0)
-    n_shown = np.clip(varies.sum(), 1, MAX_EFFECTS)
-    for column in most_varying(Columns(learner), differences)[:n_shown]:
+    n_shown = np.clip(varies.sum(), 1, 12)
+    for column in most_varying(FittedModel(learner), differences)[:n_shown]:
         displays.append(EffectsDisplay.from_estimator(learner, tasks, column, coverage=coverage))
     content = f"<p>{text}</p>"
     for display in displays:

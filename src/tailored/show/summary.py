@@ -15,9 +15,6 @@ from .model import FittedModel
 from .sentences import further_sentences, verdict
 from .tables import model_tables
 
-#: Number of rows of the table in a short summary.
-SHORT_ROWS = 8
-
 
 @dataclass(frozen=True)
 class Summary:
@@ -58,7 +55,7 @@ class Summary:
         tables = [table for table in self.tables.values() if table.n_printed]
         if self.details:
             return self.text, tables
-        short = [replace(table, title="", caption="", n_printed=SHORT_ROWS) for table in tables[:1]]
+        short = [replace(table, title="", caption="", n_printed=8) for table in tables[:1]]
         return (
             *self.verdict,
             "All tables: summary(details=True), or --details in the shell.",

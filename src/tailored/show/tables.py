@@ -14,8 +14,6 @@ from ..selection.training_summary import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN
 from .model import FittedModel, compare_errors
 from .sentences import describe_support
 
-#: Maximum number of columns of a printed correlation matrix.
-MATRIX_COLUMNS = 6
 #: A table without content, which is left out.
 _NOTHING = Table("", {})
 
@@ -117,7 +115,7 @@ def correlations_table(model: FittedModel) -> Table:
         "predictor where all features are zero, which may be far from the data."
     )
     columns: dict[str, Any] = {"column": names, **dict(zip(names, correlations, strict=True))}
-    n_printed = len(names) if len(names) <= MATRIX_COLUMNS else 0
+    n_printed = len(names) if len(names) <= 6 else 0  # wider ones do not fit on a line
     title = "Correlations of the random effects"
     return Table(title, columns, caption, n_printed=n_printed)
 
