@@ -34,9 +34,10 @@ def check_calibration(prior: Prior, method: str) -> None:
     if not prior.response.has_intervals:
         raise ValueError(f"{method}: binary targets have probabilities, not intervals; use predict")
     if not prior.has_intervals:
-        others = "calibrate_intervals(tasks) with tasks it was not fitted to, and adapt again"
-        advice = f"use EmpiricalBayesLearner, or {others}"
-        raise ValueError(f"{method}: the learner has no calibration; {advice}")
+        raise ValueError(
+            f"{method}: the learner has no calibration; use EmpiricalBayesLearner, or "
+            "calibrate_intervals(tasks) with tasks it was not fitted to, and adapt again"
+        )
 
 
 class AdaptedTask(Stored, RegressorMixin, BaseEstimator):

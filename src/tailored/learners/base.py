@@ -414,14 +414,14 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             )
             return self._predict_query(tasks, order, observed, coverage)
         if support is not None:
-            needed = "X must be a TaskSet, or a dataframe with the task column of fit"
             raise TypeError(
-                f"support: {needed}, and groups None; for other rows, use adapt(X, y).predict(X)"
+                "support: X must be a TaskSet, or a dataframe with the task column of fit, and "
+                "groups None; for other rows, use adapt(X, y).predict(X)"
             )
         if not hasattr(self, "task_posterior_"):
-            fitted = "this learner was fitted to more tasks than it stores"
             raise ValueError(
-                f"groups: {fitted}; predict_tasks(query, support=rows) adapts to any task"
+                "groups: this learner was fitted to more tasks than it stores; "
+                "predict_tasks(query, support=rows) adapts to any task"
             )
         reading.refuse_side_info(self, side_info)
         rows, exposure, weight = reading.read_rows(self, self.prior_, self.encoding_, X, exposure)
@@ -569,8 +569,10 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         if numbered:
             last = len(tasks) - 1
             found = f"labels 0 to {last} also occur" if last else "label 0 also occurs"
-            advice = "so these tasks are predicted as training tasks. Relabel tasks that are new."
-            warn(f"task: {found} in the training data, {advice}")
+            warn(
+                f"task: {found} in the training data, so these tasks are predicted as training "
+                "tasks. Relabel tasks that are new."
+            )
 
     def sample(
         self,
@@ -683,8 +685,10 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     @property
     def predict_proba(self) -> Any:
         """Raise AttributeError; `EmpiricalBayesClassifier` predicts probabilities."""
-        advice = f"EmpiricalBayesClassifier has probabilities, {type(self).__name__} does not"
-        raise AttributeError(f"predict_proba: {advice}")
+        raise AttributeError(
+            f"predict_proba: EmpiricalBayesClassifier has probabilities, {type(self).__name__} "
+            "does not"
+        )
 
     def _sampling(self, n_support: SupportLike = None) -> SupportSampling:
         """Return which rows of new tasks are observed; by default, those of the learner's

@@ -84,8 +84,10 @@ def _classes_and_codes(X: RowsLike, y: ValuesLike) -> tuple[NDArray[Any], NDArra
     with np.errstate(invalid="ignore"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
         if type_of_target(labels) == "continuous":
-            rows = "two rows each, one per class, with their numbers as frequency_weight"
-            raise ValueError(f"y: Unknown label type: continuous; for proportions, pass {rows}")
+            raise ValueError(
+                "y: Unknown label type: continuous; for proportions, pass two rows each, one per "
+                "class, with their numbers as frequency_weight"
+            )
         check_classification_targets(labels)
     return np.unique(labels, return_inverse=True)
 
@@ -287,9 +289,9 @@ class EmpiricalBayesClassifier(_Classifier):
             raise ValueError(f"y: there is only one class, {only}; a classifier needs at least two")
         n_single = int((np.bincount(codes) == 1).sum())
         if len(classes) > 2 and 2 * n_single > len(classes):
-            found = f"{n_single} of its {len(classes)} classes have a single row"
             raise ValueError(
-                f"y: {found}. For numbers, use EmpiricalBayesLearner; otherwise join rare classes."
+                f"y: {n_single} of its {len(classes)} classes have a single row. For numbers, use "
+                "EmpiricalBayesLearner; otherwise join rare classes."
             )
         learners = []
         for binary in _targets(codes, len(classes)):

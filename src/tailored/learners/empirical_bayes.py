@@ -221,9 +221,10 @@ class EmpiricalBayesLearner(MetaLearner):
             return
         self._fit_sample(sample, seed, validation)
         if not source.reservoir.is_whole:
-            fitted = f"the {self.loss_.name} loss was fitted to a random sample"
-            advice = "predict_tasks(query, support=rows) adapts to the others"
-            warn(f"X: {fitted} of {len(sample):,} tasks; {advice}")
+            warn(
+                f"X: the {self.loss_.name} loss was fitted to a random sample of {len(sample):,} "
+                "tasks; predict_tasks(query, support=rows) adapts to the others"
+            )
 
     def _fit_sample(
         self,
@@ -246,8 +247,10 @@ class EmpiricalBayesLearner(MetaLearner):
         try:
             self._learn(sample, seed, held_out, source)
         except np.linalg.LinAlgError as error:
-            advice = "columns, targets, weights or exposures differ too much in size. Rescale them."
-            raise ValueError(f"X, y: the fit is not finite; {advice}") from error
+            raise ValueError(
+                "X, y: the fit is not finite; columns, targets, weights or exposures differ too "
+                "much in size. Rescale them."
+            ) from error
         known = sample if source is None else known
         if known is not None:
             self._remember(known)
@@ -319,8 +322,10 @@ class EmpiricalBayesLearner(MetaLearner):
 
     def _check_loss(self) -> None:
         if isinstance(self.loss, str) and self.loss.lower() in ("binomial", "bernoulli"):
-            advice = "For classes, use EmpiricalBayesClassifier; for counts, loss='poisson'."
-            raise ValueError(f"loss: {self.loss!r} is not supported here. {advice}")
+            raise ValueError(
+                f"loss: {self.loss!r} is not supported here. For classes, use "
+                "EmpiricalBayesClassifier; for counts, loss='poisson'."
+            )
         if not isinstance(self.loss, Loss) and self.loss not in [*LOSSES]:
             names = [name for name, kind in LOSSES.items() if not issubclass(kind, MarginLoss)]
             self.loss_ = RESPONSES[check_choice("loss", self.loss, [*names, *COUNTS])]()
@@ -337,8 +342,10 @@ class EmpiricalBayesLearner(MetaLearner):
         if self.covariance is not None:
             check_choice("covariance", self.covariance, ("full", "diagonal"), also="None")
         if isinstance(self.loss_, MarginLoss):
-            others = f"EmpiricalBayesClassifier, or ConditionalLearner(loss={self.loss_.name!r})"
-            raise ValueError(f"loss: {self.loss_.name} is not supported here. Use {others}.")
+            raise ValueError(
+                f"loss: {self.loss_.name} is not supported here. Use EmpiricalBayesClassifier, or "
+                f"ConditionalLearner(loss={self.loss_.name!r})."
+            )
 
     @property
     def _formula(self) -> Formula | None:
@@ -355,8 +362,10 @@ class EmpiricalBayesLearner(MetaLearner):
         if formula is not None:
             varying, has_one = formula.varying, formula.has_intercept
             if has_one != self.fit_intercept:
-                stated = f"the formula has {'an' if has_one else 'no'} intercept"
-                raise ValueError(f"fit_intercept: {stated}; pass fit_intercept={has_one}")
+                raise ValueError(
+                    f"fit_intercept: the formula has {'an' if has_one else 'no'} intercept; pass "
+                    f"fit_intercept={has_one}"
+                )
         if varying is None:
             return None
         if isinstance(varying, str) or not hasattr(varying, "__iter__"):
@@ -402,9 +411,10 @@ class EmpiricalBayesLearner(MetaLearner):
                 )
             return [int(column)]
         if names is None:
-            to_frame = "fit to a frame (set_output(transform='pandas') in a pipeline)"
-            advice = f"pass the position of {column!r}, or {to_frame}"
-            raise ValueError(f"varying: columns have no names here; {advice}")
+            raise ValueError(
+                f"varying: columns have no names here; pass the position of {column!r}, or fit to "
+                "a frame (set_output(transform='pandas') in a pipeline)"
+            )
         by_name = [j for j, name in enumerate(names) if name == column]
         found = by_name if self.encoding_ is None else self.encoding_.positions(column)
         if not found:
@@ -469,5 +479,7 @@ def _check_quantile(quantile: float, calibration: Calibration | None, n_tasks: i
             "loss: quantiles are calibrated on held-out tasks; pass at least two tasks"
         )
     if not calibration.supports_quantile(quantile):
-        found = f"{n_tasks} tasks are too few to calibrate {100.0 * quantile:g} % quantiles"
-        warn(f"loss: {found}; the extreme scores of held-out tasks are used")
+        warn(
+            f"loss: {n_tasks} tasks are too few to calibrate {100.0 * quantile:g} % quantiles; the "
+            "extreme scores of held-out tasks are used"
+        )

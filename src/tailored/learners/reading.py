@@ -101,8 +101,10 @@ def fit_arguments(
     if task is None or target is None:
         raise TypeError(f"{missing}: missing; {given}= was given, so name both columns of X")
     if not is_frame(X):
-        found = f"task and target name columns of a dataframe, got {type(X).__name__}"
-        raise TypeError(f"X: {found}; pass a dataframe, or leave out task and target")
+        raise TypeError(
+            f"X: task and target name columns of a dataframe, got {type(X).__name__}; pass a "
+            "dataframe, or leave out task and target"
+        )
     reason = "with task and target, it is read from X; leave {name} out"
     refuse_other_arguments(reason, y=y, groups=groups)
     _require_names(**row_values)
@@ -166,12 +168,10 @@ def read(
     encoding = None if reset else learner.encoding_
     tasks = TaskSet(X, y, groups, side_info, **row_values, encoding=encoding)
     if reset and groups is None and len(tasks.y) > 1:
-        found = f"groups is None, so all {len(tasks.y)} rows are one task"
-        advice = "pass the label of each row's task, fit(X, y, groups)"
-        reason = "cross_val_score(..., groups=groups) gives them to the splitter only"
-        routing = "sklearn.set_config(enable_metadata_routing=True)"
         warn(
-            f"{found}; {advice}. {reason}: call {routing}, and pass "
+            f"groups is None, so all {len(tasks.y)} rows are one task; pass the label of each "
+            "row's task, fit(X, y, groups). cross_val_score(..., groups=groups) gives them to the "
+            "splitter only: call sklearn.set_config(enable_metadata_routing=True), and pass "
             "params={'groups': groups} instead",
             SingleTaskWarning,
         )
@@ -249,9 +249,10 @@ def check_tasks(
     tasks = tasks if scales else tasks.with_indicators()
     check_names(learner, tasks, reset=reset)
     if reset and tasks.n_features < (1 - learner.fit_intercept if scales else 1):
-        found = f"X has {tasks.n_features} feature(s) (shape={tasks.X.shape})"
-        needed = "Tasks without features need EmpiricalBayesLearner with fit_intercept=True."
-        raise ValueError(f"{found} while a minimum of 1 is required. {needed}")
+        raise ValueError(
+            f"X has {tasks.n_features} feature(s) (shape={tasks.X.shape}) while a minimum of 1 is "
+            "required. Tasks without features need EmpiricalBayesLearner with fit_intercept=True."
+        )
     _check_row_values(learner, tasks)
     if has_targets:
         _check_targets(learner, tasks)
@@ -261,8 +262,10 @@ def check_tasks(
     elif not scales:
         Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
         if 0.0 < np.abs(tasks.y).max(initial=0.0) < SMALLEST_TARGET:
-            found = f"all absolute targets are below {SMALLEST_TARGET:g}"
-            raise ValueError(f"y: {found}, so their squares may underflow; rescale y")
+            raise ValueError(
+                f"y: all absolute targets are below {SMALLEST_TARGET:g}, so their squares may "
+                "underflow; rescale y"
+            )
     # Names are those of `fit`, so that tasks of several calls can be joined.
     if tasks.feature_names is not (names := feature_names(learner)):
         tasks = tasks.replace(feature_names=names)
@@ -290,8 +293,10 @@ def _as_signs(learner: MetaLearner, labels: ValuesLike, *, reset: bool) -> Value
         if len(classes) == 2 and (classes == classes).all():
             learner.classes_ = classes
         elif classes.dtype.kind not in "iuf":
-            needed = f"y: the {learner.loss_.name} loss needs two classes, got {len(classes)}"
-            raise ValueError(f"{needed}. For three or more, use EmpiricalBayesClassifier.")
+            raise ValueError(
+                f"y: the {learner.loss_.name} loss needs two classes, got {len(classes)}. For "
+                "three or more, use EmpiricalBayesClassifier."
+            )
     if not hasattr(learner, "classes_"):
         return labels
     return 2.0 * class_positions(native(learner.classes_), native(labels)) - 1.0
@@ -363,8 +368,10 @@ def read_rows(
     if is_frame(X) or not may_lack_names:
         _check_names_of_rows(model, encoding, X)
     if encoded.shape[1] != d:
-        expected = f"{type(model).__name__} is expecting {d} features as input"
-        raise ValueError(f"X has {encoded.shape[1]} features, but {expected}")
+        raise ValueError(
+            f"X has {encoded.shape[1]} features, but {type(model).__name__} is expecting {d} "
+            "features as input"
+        )
     prior.scaling.check(encoded, names=names)
     n = encoded.shape[0]
     weights = check_row_values("sample_weight", sample_weight, n)
@@ -411,12 +418,14 @@ def check_names(learner: MetaLearner, tasks: TaskSet, *, reset: bool = False) ->
             raise ValueError(f"X: {difference}{hint}")
     if tasks.n_features != learner.n_features_in_:
         n_expected = learner.n_features_in_
-        expected = f"{type(learner).__name__} is expecting {n_expected} features as input"
-        raise ValueError(f"X has {tasks.n_features} features, but {expected}{hint}")
-    if names is not None and known is not None and list(names) != list(known):
-        found = f"expected {list(known)}, got {list(names)}{hint}"
         raise ValueError(
-            f"The feature names should match those that were passed during fit: {found}"
+            f"X has {tasks.n_features} features, but {type(learner).__name__} is expecting "
+            f"{n_expected} features as input{hint}"
+        )
+    if names is not None and known is not None and list(names) != list(known):
+        raise ValueError(
+            "The feature names should match those that were passed during fit: expected "
+            f"{list(known)}, got {list(names)}{hint}"
         )
 
 
@@ -436,9 +445,9 @@ def require_side_info(learner: MetaLearner, tasks: TaskSet, advice: str) -> None
     if learner.n_side_info_in_ and tasks.side_info is None:
         names = learner.columns_in_["side_info"]
         columns = f" (columns {name_some(names, 12)})" if names else ""
-        fitted = f"the learner was fitted with side information{columns}"
         raise ValueError(
-            f"side_info: {fitted}; {advice.format(f'{{{names[0]!r}: ...}}' if names else '')}"
+            f"side_info: the learner was fitted with side information{columns}; "
+            f"{advice.format(f'{{{names[0]!r}: ...}}' if names else '')}"
         )
 
 
@@ -453,8 +462,10 @@ def _align_side_info(learner: MetaLearner, tasks: TaskSet) -> TaskSet:
     if known is None or names is None or names == known or tasks.side_info is None:
         return tasks
     if missing := [name for name in known if name not in names]:
-        found = f"it has the columns {name_some(names, 12)}, but not {name_some(missing)}"
-        raise ValueError(f"side_info: {found}; in fit it had {name_some(known, 12)}")
+        raise ValueError(
+            f"side_info: it has the columns {name_some(names, 12)}, but not {name_some(missing)}; "
+            f"in fit it had {name_some(known, 12)}"
+        )
     order = [names.index(name) for name in known]
     return tasks.replace(side_info=tasks.side_info[:, order], side_names=known)
 
@@ -465,8 +476,10 @@ def _check_row_values(learner: MetaLearner, tasks: TaskSet) -> None:
     for name in ROW_VALUES:
         if getattr(tasks, name) is not None and name not in usable:
             use = "EmpiricalBayesLearner" + "(loss='poisson') for counts" * (name == "exposure")
-            found = f"{type(learner).__name__} with the {learner.loss_.name} loss"
-            raise ValueError(f"{name}: {found} cannot use it; leave it out, or use {use}")
+            raise ValueError(
+                f"{name}: {type(learner).__name__} with the {learner.loss_.name} loss cannot use "
+                f"it; leave it out, or use {use}"
+            )
     if (
         len(tasks.y)
         and tasks.exposure is None
@@ -480,8 +493,9 @@ def _check_targets(learner: MetaLearner, tasks: TaskSet) -> None:
     """Raise ValueError for targets that the loss of a learner does not allow."""
     encoding, loss = tasks.encoding, learner.loss_
     if encoding is not None and encoding.classes and not isinstance(loss, MarginLoss | Bernoulli):
-        found = f"{encoding.target!r} has classes, not numbers"
-        raise ValueError(f"y: {found}; use EmpiricalBayesClassifier")
+        raise ValueError(
+            f"y: {encoding.target!r} has classes, not numbers; use EmpiricalBayesClassifier"
+        )
     if not isinstance(loss, MarginLoss | Response):
         return
     try:
@@ -503,8 +517,10 @@ def labels_of_rows(
     if groups is None and len(known) != 1:
         if task is not None and is_frame(X):
             require_columns(read_frame(X, "X"), "X", as_columns(task))
-        advice = "pass the label of each row's task, or use adapt(X_few, y_few).predict(X)"
-        raise ValueError(f"groups: the learner was fitted to {len(known)} tasks; {advice}")
+        raise ValueError(
+            f"groups: the learner was fitted to {len(known)} tasks; pass the label of each row's "
+            "task, or use adapt(X_few, y_few).predict(X)"
+        )
     labels = np.repeat(known, n_rows) if groups is None else read_labels(groups, "groups")
     if len(labels) != n_rows:
         raise ValueError(f"groups: expected {n_rows} labels, one per row of X, got {len(labels)}")
@@ -517,8 +533,9 @@ def tasks_without_rows(
     """Return the tasks of the chosen rows, without rows, and the position of each row's task."""
     if side_info is None and learner.n_side_info_in_:
         side_info = np.full((len(labels), learner.n_side_info_in_), np.nan)
-        missing = "new tasks are predicted without side information, which `fit` had"
-        warn(f"side_info: {missing}. Pass it.")
+        warn(
+            "side_info: new tasks are predicted without side information, which `fit` had. Pass it."
+        )
     if isinstance(side_info, SideInfo):
         assert side_info.values is not None
         side_info = side_info._replace(values=side_info.values[chosen])
@@ -599,9 +616,9 @@ def read_tensors(
 ) -> TensorTasks:
     """Return tensors of rows as tasks; unless ``reset``, they must have the columns of `fit`."""
     if getattr(learner, "device", None) is None:
-        advice = "Pass an array, or use EmpiricalBayesLearner(device='cuda')."
         raise ValueError(
-            f"X: got a tensor, but {type(learner).__name__} computes on the CPU. {advice}"
+            f"X: got a tensor, but {type(learner).__name__} computes on the CPU. Pass an array, or "
+            "use EmpiricalBayesLearner(device='cuda')."
         )
     if y is None or groups is None:
         raise ValueError("y, groups: missing; a tensor X needs both as tensors")
@@ -651,9 +668,9 @@ def read_table(
     else:
         columns = other_columns(frame.columns, (*as_columns(task), target, exposure, *side))
         if len(columns) != n_features:
-            given = f"{len(columns)}: {name_some(columns, 12)}"
             raise ValueError(
-                f"{name}: expected {n_features} feature columns as in fit, got {given}"
+                f"{name}: expected {n_features} feature columns as in fit, got {len(columns)}: "
+                f"{name_some(columns, 12)}"
             )
     read_target = [target] * (name == "support" and target is not None)
     require_columns(frame, name, [*as_columns(task), *read_target, *columns, *side])
@@ -685,9 +702,11 @@ def _warn_fewer_rows(learner: MetaLearner, support: TaskSet) -> None:
     n_rows = learner.task_posterior_.n_rows[at]
     if n_fewer := int(((at >= 0) & (support.n_observed < n_rows)).sum()):
         have = "s have" if n_fewer > 1 else " has"
-        found = f"{n_fewer} training task{have} fewer rows than in fit"
-        advice = "Add the rows of fit, or leave these tasks out. If they are new, relabel them."
-        warn(f"support: {found}, and only the rows here are used. {advice}")
+        warn(
+            f"support: {n_fewer} training task{have} fewer rows than in fit, and only the rows "
+            "here are used. Add the rows of fit, or leave these tasks out. If they are new, "
+            "relabel them."
+        )
 
 
 def prediction_table(

@@ -30,22 +30,24 @@ def joint_rows(
     """
     prior, known = learner.prior_, getattr(learner, "task_labels_", tasks.labels[:0])
     if calibrated and prior.quantile is not None:
-        found = f"the model predicts the {prior.quantile:g} quantile of rows"
-        advice = "quantiles do not add up; fit with loss='squared'"
-        raise ValueError(f"{method}: {found}, and {advice}")
+        raise ValueError(
+            f"{method}: the model predicts the {prior.quantile:g} quantile of rows, and quantiles "
+            "do not add up; fit with loss='squared'"
+        )
     if not isinstance(prior, MixturePrior):
-        found = f"the {type(prior).__name__} of {type(learner).__name__}"
-        advice = "EmpiricalBayesLearner, with fewer columns if there are hundreds"
-        raise ValueError(f"{method}: not supported for {found}; use {advice}")
+        raise ValueError(
+            f"{method}: not supported for the {type(prior).__name__} of {type(learner).__name__}; "
+            "use EmpiricalBayesLearner, with fewer columns if there are hundreds"
+        )
     if not len(tasks.y):
         raise ValueError("query: it has no rows; pass at least one")
     adapted = tasks.without_rows() if support is None else support.support_of(tasks)
     missing = (positions_of(tasks.labels, known, same_kind=True) >= 0) & (adapted.sizes == 0)
     if missing.any():
-        found = f"there are none for {name_some(native(tasks.labels[missing]))}"
-        advice = "Pass the rows of fit, or relabel new tasks."
         raise ValueError(
-            f"support: {method} needs the rows of training tasks, but {found}. {advice}"
+            f"support: {method} needs the rows of training tasks, but there are none for "
+            f"{name_some(native(tasks.labels[missing]))}. Pass the rows of fit, or relabel new "
+            "tasks."
         )
     require_side_info(learner, adapted, "pass it, or tables that have it")
     summary = getattr(learner, "training_summary_", None)

@@ -122,8 +122,10 @@ class Prior(Record, ABC):
 
     def __repr__(self) -> str:
         components = f", components={self.mixture.n_components}" if self.mixture is not None else ""
-        numbers = f"coefficients={self.n_weights}{components}"
-        return f"{type(self).__name__}({numbers}, side_info={self.reads_side_info})"
+        return (
+            f"{type(self).__name__}(coefficients={self.n_weights}{components}, "
+            f"side_info={self.reads_side_info})"
+        )
 
     @cached_property
     def _far_limits(self) -> tuple[Array, Array] | None:
@@ -165,9 +167,11 @@ class Prior(Record, ABC):
         assert self.feature_range is not None
         first, last = self.feature_range[:, j]
         others = f" In total, {len(far)} columns are far outside." if len(far) > 1 else ""
-        found = f"X: column {name} has the value {value:.6g}, more than one training range outside"
-        advice = "The prediction extrapolates linearly: check the unit of the column, or clip it."
-        warn(f"{found} of the training range (about {first:.6g} to {last:.6g}).{others} {advice}")
+        warn(
+            f"X: column {name} has the value {value:.6g}, more than one training range outside of "
+            f"the training range (about {first:.6g} to {last:.6g}).{others} The prediction "
+            "extrapolates linearly: check the unit of the column, or clip it."
+        )
 
     @property
     def n_weights(self) -> int:
@@ -505,11 +509,11 @@ def multiples_of(
 
 
 def _warn_uncalibrated(coverage: float | None) -> None:
-    percent = f"{100.0 * (coverage or 0.0):g} %"
-    found = f"too few tasks were held out to calibrate {percent} intervals"
-    bounds = "those of the model, or beyond the largest held-out errors where this is wider"
-    advice = "Fit more tasks, or use a smaller coverage."
-    warn(f"coverage: {found}. Bounds are {bounds}. {advice}")
+    warn(
+        f"coverage: too few tasks were held out to calibrate {100.0 * (coverage or 0.0):g} % "
+        "intervals. Bounds are those of the model, or beyond the largest held-out errors where "
+        "this is wider. Fit more tasks, or use a smaller coverage."
+    )
 
 
 def products(X: Matrix, weights: Array, task: Index, fit_intercept: bool) -> Array:

@@ -141,8 +141,9 @@ class EffectsDisplay(ModelDisplay):
         ax.set_yticks(y, [shortened(name) for name in self.labels[order]])
         ax.set(ylim=(-0.8, len(order) - 0.2), xlabel=label)
         if len(order) < len(self.labels):
-            count = f"{len(order)} of {len(self.labels):,} tasks"
-            ax.set_ylabel(f"{count}, from the lowest to the highest")
+            ax.set_ylabel(
+                f"{len(order)} of {len(self.labels):,} tasks, from the lowest to the highest"
+            )
 
 
 @dataclass
@@ -209,8 +210,10 @@ class ShrinkageDisplay(ModelDisplay):
         ax.set(xlabel=xlabel, ylabel=ylabel)
         ax.legend()
         if not kept.all():
-            left_out = f"left out: {(~kept).sum():,} of {len(self.labels):,} tasks"
-            ax.set_title(f"{left_out} with too few rows for an own fit")
+            ax.set_title(
+                f"left out: {(~kept).sum():,} of {len(self.labels):,} tasks with too few rows for "
+                "an own fit"
+            )
 
 
 @dataclass
@@ -397,8 +400,10 @@ def pyplot() -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        advice = "Install it with python -m pip install '.[plot]' in a checkout."
-        raise ImportError(f"displays: matplotlib is not installed. {advice}") from error
+        raise ImportError(
+            "displays: matplotlib is not installed. Install it with python -m pip install "
+            "'.[plot]' in a checkout."
+        ) from error
     return plt
 
 

@@ -55,10 +55,9 @@ def further_sentences(model: FittedModel) -> Iterator[str]:
         yield _describe_estimation(model)
     if (noise := model.response.correlation) is not None:
         share = 100.0 * noise.share / (1.0 + noise.share)
-        kernel = f"exp(-|t - t'| / {format_number(noise.length)})"
         yield (
             f"Noise is correlated in time: {share:.0f} % of its variance has the correlation "
-            f"{kernel}."
+            f"exp(-|t - t'| / {format_number(noise.length)})."
         )
     elif getattr(learner.encoding_, "time", None) is not None:
         yield "Noise correlated in time was a candidate. It was not accepted on held-out tasks."
@@ -136,10 +135,10 @@ def _problems(model: FittedModel) -> Iterator[str]:
         yield f"Columns left out of the model (constant, or below 1e-70, in all rows): {names}."
     is_binary = model.response.name == "bernoulli"
     if is_binary and np.abs(model.mixture.moments()[0]).max() >= LARGEST_SCALE:
-        size = f"{LARGEST_SCALE:g} log odds per standard deviation of its column"
         yield (
-            f"The classes are separable, or nearly so: a coefficient is at least {size}. Fixed "
-            "effects and their std. errors are not reliable."
+            f"The classes are separable, or nearly so: a coefficient is at least {LARGEST_SCALE:g} "
+            "log odds per standard deviation of its column. Fixed effects and their std. errors "
+            "are not reliable."
         )
     if structure["kind"] != "mixed model" or structure.get("structure") == "none":
         return
@@ -154,10 +153,9 @@ def _problems(model: FittedModel) -> Iterator[str]:
     most = 1 if len(training.compared) > 1 else np.inf
     n_effects = training.n_tasks * min(len(model.varying), most)
     if model.response.is_gaussian and training.n_rows <= n_effects:
-        counts = f"there are {n_effects:,.0f} for {plural(training.n_rows, 'row')}"
         yield (
-            f"Random effects can hardly be told apart from noise: {counts}. Their std is not "
-            "reliable."
+            f"Random effects can hardly be told apart from noise: there are {n_effects:,.0f} for "
+            f"{plural(training.n_rows, 'row')}. Their std is not reliable."
         )
 
 
