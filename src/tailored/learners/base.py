@@ -53,7 +53,7 @@ from ..show.summary import Summary, summarise
 from ..tasks.encoding import ROW_VALUES, Encoding
 from ..tasks.episodes import SupportLike, SupportSampling
 from ..tasks.reading import positions_of
-from ..tasks.rows import Array, Matrix, column_range, task_means
+from ..tasks.rows import Array, Index, Matrix, column_range, task_means
 from ..tasks.task_set import TaskSet, check_task_set
 from . import reading
 from .adapted_task import AdaptedTask, AdaptedTasks, check_calibration
@@ -73,7 +73,7 @@ def seed_of(random_state: RandomState) -> int:
     return int(rng.integers(stop) if isinstance(rng, np.random.Generator) else rng.randint(stop))
 
 
-def _joined(parts: list[Predicted], order: NDArray[np.intp]) -> Predicted:
+def _joined(parts: list[Predicted], order: Index) -> Predicted:
     """Join predictions; entry i of the joined parts belongs to row ``order[i]``."""
     if len(parts) == 1 and (np.diff(order) > 0).all():
         return parts[0]
@@ -499,7 +499,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     def _predict_query(
         self,
         tasks: TaskSet,
-        order: NDArray[np.intp],
+        order: Index,
         observed: TaskSet | None,
         coverage: float | None,
     ) -> Predicted:
@@ -537,7 +537,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         side_info: SideInfoLike,
         exposure: str | None,
         name: str = "query",
-    ) -> tuple[TaskSet, NDArray[np.intp], TaskSet | None, Any]:
+    ) -> tuple[TaskSet, Index, TaskSet | None, Any]:
         """Return the query rows as tasks, their positions in the query, the support rows, and the
         columns of the labels; ``name`` is the argument in errors.
         """
@@ -558,7 +558,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             observed = reading.read(self, observed) if len(observed) else None
         return tasks, order, observed, labels
 
-    def _warn_same_numbers(self, tasks: TaskSet, positions: NDArray[np.intp]) -> None:
+    def _warn_same_numbers(self, tasks: TaskSet, positions: Index) -> None:
         """Warn if tasks are predicted as training tasks because both are labelled 0, 1, 2, .."""
         if not (positions >= 0).any() or len(tasks) == len(self.task_labels_):
             return

@@ -27,7 +27,7 @@ from ..scale.scan import TaskScan
 from ..show.summary import Summary, summarise
 from ..tasks.encoding import TaskColumns, class_positions
 from ..tasks.episodes import SupportLike, SupportSampling
-from ..tasks.rows import Array
+from ..tasks.rows import Array, Index
 from ..tasks.task_set import TaskSet, check_task_set, class_labels, target_positions
 from .adapted_task import AdaptedTask
 from .base import ROUTED
@@ -62,7 +62,7 @@ def _targets(codes: NDArray[Any], n_classes: int) -> list[Array]:
     return [(codes == k).astype(float) for k in ((1,) if n_classes == 2 else range(n_classes))]
 
 
-def _classes_and_codes(X: RowsLike, y: ValuesLike) -> tuple[NDArray[Any], NDArray[np.intp]]:
+def _classes_and_codes(X: RowsLike, y: ValuesLike) -> tuple[NDArray[Any], Index]:
     """Return the sorted classes of the targets ``y`` of rows or of the task set X, and the position
     of each target among them.
     """
@@ -134,8 +134,10 @@ class _Classifier(Stored, ClassifierMixin, BaseEstimator):
         P = self.predict_proba(X, *args, **options)
         return np.asarray(logit(P[:, 1] if len(self.classes_) == 2 else P))
 
-    def _codes(self, y: ValuesLike) -> Array:
-        return class_positions(native(self.classes_), native(np.asarray(y)))
+    def _targets(self, y: ValuesLike) -> list[Array]:
+        """Return the binary targets of each model."""
+        codes = class_positions(native(self.classes_), native(np.asarray(y)))
+        return _targets(codes, len(self.classes_))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to one file without pickle; `tailored.load` reads it back."""
@@ -159,13 +161,6 @@ class TaskClassifier(_Classifier):
 
     classes_: NDArray[Any] = field(init=False)
     models_: list[AdaptedTask] = field(init=False)
-
-    @classmethod
-    def of(cls, classes: NDArray[Any], models: list[AdaptedTask]) -> Self:
-        """Return a classifier with these models."""
-        made = cls()
-        made.classes_, made.models_ = classes, models
-        return made
 
     @property
     def n_features_in_(self) -> int:
@@ -193,8 +188,7 @@ class TaskClassifier(_Classifier):
     def update(self, X: RowsLike, y: ValuesLike) -> Self:
         """Add further rows of the task; see `AdaptedTask.update`."""
         check_is_fitted(self, "models_")
-        targets = _targets(self._codes(y), len(self.classes_))
-        for model, target in zip(self.models_, targets, strict=True):
+        for model, target in zip(self.models_, self._targets(y), strict=True):
             model.update(X, target)
         return self
 
@@ -311,12 +305,12 @@ class EmpiricalBayesClassifier(_Classifier):
         """
         if not hasattr(self, "learners_"):  # scikit-learn's check alone costs a tenth of adapting
             check_is_fitted(self, "learners_")
-        targets: Sequence[Array | None] = [None] * len(self.learners_)
-        if y is not None:
-            targets = _targets(self._codes(y), len(self.classes_))
+        targets = [None] * len(self.learners_) if y is None else self._targets(y)
         pairs = zip(self.learners_, targets, strict=True)
-        models = [learner.adapt(X, target, **options) for learner, target in pairs]
-        return TaskClassifier.of(self.classes_, models)
+        adapted = TaskClassifier()
+        adapted.classes_ = self.classes_
+        adapted.models_ = [learner.adapt(X, target, **options) for learner, target in pairs]
+        return adapted
 
     def predict_proba(
         self,

@@ -478,7 +478,8 @@ def _check_quantile(quantile: float, calibration: Calibration | None, n_tasks: i
         raise ValueError(
             "loss: quantiles are calibrated on held-out tasks; pass at least two tasks"
         )
-    if not calibration.supports_quantile(quantile):
+    least = min(quantile, 1.0 - quantile) + 1e-12
+    if any(1.0 - weights.sum() > least for weights in calibration.weights):
         warn(
             f"loss: {n_tasks} tasks are too few to calibrate {100.0 * quantile:g} % quantiles; the "
             "extreme scores of held-out tasks are used"

@@ -48,7 +48,7 @@ from ..tasks.reading import (
     read_side_info,
     side_of_rows,
 )
-from ..tasks.rows import LIMIT, Scaling
+from ..tasks.rows import LIMIT, Array, Index, Scaling
 from ..tasks.task_set import TaskSet, class_labels, collect, encode_rows, no_tasks, target_positions
 
 if TYPE_CHECKING:
@@ -323,7 +323,7 @@ def tasks_to_score(
 
 def weighted_rows(
     support: TaskSet, query: TaskSet, sample_weight: ValuesLike
-) -> tuple[TaskSet, TaskSet, NDArray[np.float64] | None]:
+) -> tuple[TaskSet, TaskSet, Array | None]:
     """Return support rows, query rows and the weights of the query rows in a score.
 
     The argument ``sample_weight`` of `score` weights rows in the score, not in the adaptation.
@@ -343,7 +343,7 @@ def read_rows(
     sample_weight: ValuesLike = None,
     *,
     may_lack_names: bool = False,
-) -> tuple[Any, NDArray[np.float64] | None, NDArray[np.float64] | None]:
+) -> tuple[Any, Array | None, Array | None]:
     """Return rows to predict, their exposures and their weights, checked against the columns of
     `fit`; see `read`.
     """
@@ -644,7 +644,7 @@ def read_table(
     target: str | None,
     side_info: SideInfoLike = None,
     exposure: str | None = None,
-) -> tuple[TaskSet, NDArray[np.intp]]:
+) -> tuple[TaskSet, Index]:
     """Return the rows of a frame or task set as tasks, and ``order``: row i of the tasks is row
     ``order[i]`` of the frame.
 
@@ -672,15 +672,16 @@ def read_table(
                 f"{name}: expected {n_features} feature columns as in fit, got {len(columns)}: "
                 f"{name_some(columns, 12)}"
             )
-    read_target = [target] * (name == "support" and target is not None)
-    require_columns(frame, name, [*as_columns(task), *read_target, *columns, *side])
+    target = target if name == "support" else None
+    targets = [] if target is None else [target]
+    require_columns(frame, name, [*as_columns(task), *targets, *columns, *side])
     if not len(frame):
         return no_tasks(n_features), np.zeros(0, dtype=np.intp)
     try:
         rows = read_long_table(
             frame,
             task,
-            target if read_target else None,
+            target,
             features=columns if encoding is None else None,
             side_info=side_info,
             side_columns=side or None,
@@ -710,7 +711,7 @@ def _warn_fewer_rows(learner: MetaLearner, support: TaskSet) -> None:
 
 
 def prediction_table(
-    columns: Mapping[str, NDArray[np.float64]], query: Frame | TaskSet, task: TaskColumns
+    columns: Mapping[str, Array], query: Frame | TaskSet, task: TaskColumns
 ) -> Any:
     """Return columns of predictions next to the task labels: a frame like the query, or a
     structured array.

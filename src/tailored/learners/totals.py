@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import narwhals.stable.v1 as nw
 import numpy as np
-from numpy.typing import NDArray
 
 from .._utils.frames import RowsLike, ValuesLike, as_records, read_frame, require_columns
 from .._utils.threads import single_threaded_blas
@@ -15,6 +14,7 @@ from .._utils.validation import name_some, native
 from ..priors.draws import JointRows, adding
 from ..priors.mixture import MixturePrior
 from ..tasks.reading import check_row_values, group_rows, positions_of
+from ..tasks.rows import Index
 from ..tasks.task_set import TaskSet
 from .reading import require_side_info
 
@@ -77,7 +77,7 @@ def column_of(query: RowsLike, name: str, values: str | ValuesLike) -> Any:
 
 def table_of_totals(
     rows: JointRows,
-    order: NDArray[np.intp],
+    order: Index,
     query: RowsLike,
     by: str | ValuesLike,
     weights: str | ValuesLike,

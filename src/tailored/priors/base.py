@@ -24,6 +24,7 @@ from ..losses import Loss, Squared
 from ..tasks.episodes import LEAST_QUERY, SupportSampling
 from ..tasks.rows import (
     Array,
+    Index,
     Matrix,
     Scaling,
     column_range,
@@ -36,8 +37,6 @@ from ..tasks.task_set import TaskSet
 from .intervals import Calibration, Errors, calibration_of, noise_variances
 from .shared import SharedEffects
 from .side_features import SideFeatures
-
-Index = NDArray[np.intp]
 
 
 class Predicted(NamedTuple):

@@ -197,26 +197,23 @@ class JointRows:
         # At most 2²⁰ floats of draws are computed at a time.
         size = max(1, (1 << 20) // (width * max(len(self.X), T)))
         out = np.empty((n_draws, len(self.X) if add is None else add.shape[0]))
+        units = np.asarray(units, dtype=float)
         for start in range(0, n_draws, size):
             part = out[start : start + size]
             rows = part if add is None else np.empty((len(part), len(self.X)))
-            self._draw_rows(rng, rows, np.asarray(units, dtype=float))
+            deviations = self._draw_coefficients(rng, len(part))
+            np.einsum("snd,nd->sn", deviations[:, self.task], self.X, out=rows)
+            rows *= self.prior.scaling.target
+            rows += self.centre
+            for category, variances in self.levels:
+                effects = rng.standard_normal((len(rows), len(variances))) * np.sqrt(variances)
+                rows += effects[:, category]
+            for at, root in self.serial:
+                rows[:, at] += rng.standard_normal((len(rows), len(root))) @ root.T
+            self.prior.response.draw(rng, rows, self.noise, units)
             if add is not None:
                 part[:] = (add @ rows.T).T
         return out
-
-    def _draw_rows(self, rng: np.random.Generator, out: Array, units: Array) -> None:
-        prior, deviations = self.prior, self._draw_coefficients(rng, len(out))
-        np.einsum("snd,nd->sn", deviations[:, self.task], self.X, out=out)
-        out *= prior.scaling.target
-        out += self.centre
-        for category, variances in self.levels:
-            out += (rng.standard_normal((len(out), len(variances))) * np.sqrt(variances))[
-                :, category
-            ]
-        for at, root in self.serial:
-            out[:, at] += rng.standard_normal((len(out), len(root))) @ root.T
-        prior.response.draw(rng, out, self.noise, units)
 
     def _draw_coefficients(self, rng: np.random.Generator, n: int) -> Array:
         """Draw the deviations of the coefficients from the posterior means, (n, T, d)."""

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.records import Record, cached_property
-from ..tasks.rows import Array
+from ..tasks.rows import Array, Index
 
 #: Candidate weights, in rows, of the average noise variance in the estimate of a task's own noise
 #: variance.  With the first, all tasks have practically the same noise variance.
@@ -127,10 +127,6 @@ class Calibration(Record):
         found = [np.interp(share, midpoints, scores) for scores, *_, midpoints in self._levels]
         return float(self._interpolate(n_rows, np.array(found)))
 
-    def supports_quantile(self, share: float) -> bool:
-        """Return whether there are enough tasks for this quantile at every number of rows."""
-        return all(1.0 - w.sum() <= min(share, 1.0 - share) + 1e-12 for w in self.weights)
-
     def deviation(self, n_rows: int) -> float:
         """Return the root mean square of the scores: the ratio of actual to implied standard
         deviations.
@@ -153,14 +149,9 @@ class Errors(NamedTuple):
 
     errors: Array  # (N,) target minus prediction
     variances: Array  # (N,) variance of the prediction in units of the noise variance
-    task: NDArray[np.intp]  # (N,) position of the task of each row
+    task: Index  # (N,) position of the task of each row
     squares: Array  # (T,) sums of squared residuals of the support rows
     n_rows: NDArray[np.int64]  # (T,) numbers of support rows
-
-    def deviations(self, noise: float, noise_rows: float) -> Array:
-        """Return the standard deviations of the errors that the posterior implies."""
-        own = noise_variances(self.squares, self.n_rows, noise, noise_rows)[self.task]
-        return np.asarray(np.sqrt(own * (1.0 + self.variances)))
 
 
 def calibration_of(levels: list[tuple[int, list[Errors]]], n_repeats: int = 1) -> Calibration:
@@ -180,10 +171,13 @@ def calibration_of(levels: list[tuple[int, list[Errors]]], n_repeats: int = 1) -
         weights.append(share / (n_tasks + 0.5 * n_repeats))
 
     def deviations(noise_rows: float) -> list[Array]:
-        return [
-            np.concatenate([part.deviations(noise, noise_rows) for part in parts])
-            for _, parts in levels
-        ]
+        """Return the standard deviations of the errors that the posterior implies."""
+        out = []
+        for _, parts in levels:
+            own = (noise_variances(p.squares, p.n_rows, noise, noise_rows)[p.task] for p in parts)
+            variances = np.concatenate([1.0 + part.variances for part in parts])
+            out.append(np.sqrt(np.concatenate(list(own)) * variances))
+        return out
 
     def log_loss(noise_rows: float) -> float:
         """Return the Gaussian log loss of the errors, with the best scale at each level."""

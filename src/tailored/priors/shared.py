@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .._utils.records import Record
 from ..gaussian.responses import Response
 from ..tasks.features import SideVector
-from ..tasks.rows import Array, Matrix, dense
+from ..tasks.rows import Array, Index, Matrix, dense
 from ..tasks.task_set import TaskSet
 from .side_features import Curve
 
@@ -75,7 +74,7 @@ class SharedLevels(Record):
     variance: float
     values: Array | None = None  # (n,) the values, increasing; None for the codes of categories
 
-    def _positions(self, X: Array) -> NDArray[np.intp]:
+    def _positions(self, X: Array) -> Index:
         """Return the position of the category or value of each row; -1 if it is missing or did not
         occur in training.
         """
@@ -88,7 +87,7 @@ class SharedLevels(Record):
     def __call__(self, X: Array, inputs: Array) -> Array:
         return np.append(self.effects, 0.0)[self._positions(X)]
 
-    def errors_of(self, X: Array) -> tuple[NDArray[np.intp], Array]:
+    def errors_of(self, X: Array) -> tuple[Index, Array]:
         """Return the category of each row (n,), and the error variance of each category; unknown
         categories are last.
         """
