@@ -400,7 +400,7 @@ def of_years():
 
 def test_effects_of_years_are_recovered(of_years):
     (levels,), truth = of_years.prior_.shared.levels, shocks()[1]
-    assert levels.columns == (0,)
+    assert levels.column == 0
     np.testing.assert_array_equal(levels.values, np.arange(2000.0, 2015.0))
     year = np.arange(15.0)
     truth = truth - np.polyval(np.polyfit(year, truth, 1), year)  # a line is a fixed effect

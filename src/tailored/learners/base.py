@@ -444,7 +444,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
             parts.append(predict(self.prior_, posterior, rows_at(new, position), coverage))
         self.prior_.warn_far_rows(rows, feature_names(self))
-        return _joined(parts, np.argsort(new, kind="stable"))
+        return parts[0] if len(parts) == 1 else _joined(parts, np.argsort(new, kind="stable"))
 
     def predict_tasks(
         self,

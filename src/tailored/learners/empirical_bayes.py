@@ -170,8 +170,8 @@ class EmpiricalBayesLearner(MetaLearner):
             are complete, it also holds a copy of the rows.  After an interruption, the same call
             gives a bitwise identical result.  The default is a temporary folder.
         """
-        row_values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
-        data, row_values = fit_arguments(X, y, groups, side_info, task, target, **row_values)
+        values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
+        data, values = fit_arguments(X, y, groups, side_info, task, target, **values)
         X, y, groups, side_info = data
         if checkpoint is not None and not isinstance(X, TaskScan):
             raise ValueError("checkpoint: only for a scan; pass X=tailored.scan(...)")
@@ -181,11 +181,11 @@ class EmpiricalBayesLearner(MetaLearner):
             if isinstance(X, TaskScan):
                 self._fit_scan(X, checkpoint, seed, validation)
             elif is_tensor(X):
-                refuse_other_arguments("not supported for tensors; pass arrays", **row_values)
+                refuse_other_arguments("not supported for tensors; pass arrays", **values)
                 tensors = read_tensors(self, X, y, groups, side_info, reset=True)
                 self._fit_source(DeviceSource(tensors, seed), seed, validation)
             else:
-                tasks = read(self, X, y, groups, side_info, reset=True, **row_values)
+                tasks = read(self, X, y, groups, side_info, reset=True, **values)
                 self._fit_tasks(tasks, seed, validation)
                 if groups is not None or isinstance(X, TaskSet):
                     self._warn_about(tasks, feature_names(self))

@@ -566,7 +566,7 @@ def _valid_task(
     if hasattr(learner, "classes_") or learner.prior_.has_exposure:
         return None
     for array in (X, y) if side_info is None else (X, y, side_info):
-        if type(array) is not np.ndarray or array.dtype != np.float64 or not array.size:
+        if type(array) is not np.ndarray or array.dtype != float or not array.size:
             return None
     if (
         y.ndim != 1

@@ -259,16 +259,17 @@ class Prior(Record, ABC):
         statistics = self.statistics(residual) if statistics is None else statistics
         weights, covariance, *of_components = self._solve(statistics, covariances)
         weights = self.scaling.raw_weights(weights)
-        squares, support, inputs = np.zeros(0), np.zeros((0, 0)), np.zeros((len(tasks), 0))
+        squares, support = np.zeros(0), np.zeros((0, 0))
         if covariances and isinstance(self.response, Gaussian):
             fitted = products(residual.X, weights, tasks.task_of_row, self.fit_intercept)
             errors = self.response.whiten(residual.y - fitted, residual)
             squares = segment_sums((errors / self.scaling.target) ** 2, tasks.offsets)
         if (noise := self.response.correlation) is not None:
             support = noise.rows(residual)
-        if self.shared is not None:
-            inputs = self.shared.encode(tasks)
-        n_rows = np.rint(tasks.n_observed).astype(np.int64)
+        inputs = np.zeros((len(tasks), 0)) if self.shared is None else self.shared.encode(tasks)
+        n_rows = tasks.sizes
+        if tasks.frequency_weight is not None:
+            n_rows = np.rint(tasks.n_observed).astype(np.int64)
         return Posterior(weights, n_rows, squares, covariance, inputs, support, *of_components)
 
     def representation(
