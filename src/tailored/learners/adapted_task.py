@@ -123,8 +123,9 @@ class AdaptedTask(Stored, RegressorMixin, BaseEstimator):
             Exposures of these rows, if the targets are counts; required as in `adapt`.
         """
         if self._encoding is not None and is_frame(X):
-            roles = {"sample_weight": None, "frequency_weight": None}
-            weights = self._encoding.read_columns(X, None, **roles)[1]
+            _, weights = self._encoding.read_columns(
+                X, None, sample_weight=None, frequency_weight=None
+            )
             if any(values is not None for values in weights.values()):
                 raise ValueError(
                     "X: update takes no weights; adapt to all rows at once, or drop their column"

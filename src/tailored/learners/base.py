@@ -273,8 +273,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "prior_")
         if is_tensor(tasks):
-            reading.refuse_other_arguments("not supported for tensors; pass arrays", **row_values)
-            tensors = reading.read_tensors(self, tasks, y, groups, side_info)
+            tensors = reading.read_tensors(self, tasks, y, groups, side_info, **row_values)
             weights = weights_on_device(self.prior_, tensors)
             return AdaptedTasks(tensors.labels, weights, self.prior_.fit_intercept)
         tasks = reading.read(self, tasks, y, groups, side_info, **row_values)

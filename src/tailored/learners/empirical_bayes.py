@@ -40,7 +40,7 @@ from ..tasks.formula import Formula
 from ..tasks.rows import Scaling, in_content_order
 from ..tasks.task_set import TaskSet
 from .base import MetaLearner, seed_of
-from .reading import feature_names, fit_arguments, read, read_tensors, refuse_other_arguments
+from .reading import feature_names, fit_arguments, read, read_tensors
 
 #: Names of the losses for counts.
 COUNTS = ("poisson", "negative_binomial")
@@ -181,8 +181,7 @@ class EmpiricalBayesLearner(MetaLearner):
             if isinstance(X, TaskScan):
                 self._fit_scan(X, checkpoint, seed, validation)
             elif is_tensor(X):
-                refuse_other_arguments("not supported for tensors; pass arrays", **values)
-                tensors = read_tensors(self, X, y, groups, side_info, reset=True)
+                tensors = read_tensors(self, X, y, groups, side_info, reset=True, **values)
                 self._fit_source(DeviceSource(tensors, seed), seed, validation)
             else:
                 tasks = read(self, X, y, groups, side_info, reset=True, **values)
@@ -209,7 +208,9 @@ class EmpiricalBayesLearner(MetaLearner):
             tensors = TensorTasks.from_tasks(tasks, check_device(self.device))
             source = DeviceSource(tensors, seed, tasks)
             is_small = False
-        self._fit_sample(sample.sample, seed, validation, source, tasks if is_small else None)
+        self._fit_sample(sample.sample, seed, validation, source)
+        if is_small:
+            self._remember(tasks)
 
     def _fit_source(self, source: TaskSource, seed: int, validation: TaskSet | None) -> None:
         """Learn from tasks that are not in memory; responses other than Gaussian are fitted to the
@@ -232,12 +233,9 @@ class EmpiricalBayesLearner(MetaLearner):
         seed: int,
         validation: TaskSet | None,
         source: TaskSource | None = None,
-        known: TaskSet | None = None,
     ) -> None:
-        """Learn from a sample, and fit the selected model to all tasks of the ``source``, if there
-        is one.
-
-        The posterior of the tasks ``known`` is stored; these are all tasks of the source, or None.
+        """Learn from a sample, and store its posterior, or fit the selected model to all tasks of
+        the ``source``, if there is one.
         """
         held_out = None if validation is None else self._read_held_out(validation)
         if self.loss_.name in COUNTS and not sample.y.any():
@@ -251,9 +249,8 @@ class EmpiricalBayesLearner(MetaLearner):
                 "X, y: the fit is not finite; columns, targets, weights or exposures differ too "
                 "much in size. Rescale them."
             ) from error
-        known = sample if source is None else known
-        if known is not None:
-            self._remember(known)
+        if source is None:
+            self._remember(sample)
 
     def _learn(
         self, tasks: TaskSet, seed: int, validation: TaskSet | None, source: TaskSource | None

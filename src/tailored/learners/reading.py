@@ -613,8 +613,10 @@ def read_tensors(
     side_info: SideInfoLike,
     *,
     reset: bool = False,
+    **row_values: ValuesLike,
 ) -> TensorTasks:
     """Return tensors of rows as tasks; unless ``reset``, they must have the columns of `fit`."""
+    refuse_other_arguments("not supported for tensors; pass arrays", **row_values)
     if getattr(learner, "device", None) is None:
         raise ValueError(
             f"X: got a tensor, but {type(learner).__name__} computes on the CPU. Pass an array, or "

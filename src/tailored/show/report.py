@@ -173,8 +173,9 @@ def _predictions(evaluation: Any) -> dict[str, Any]:
     targets = np.asarray(table["target"])[rows]
     for label in evaluation.classes[len(evaluation.classes) == 2 :]:
         predicted = np.asarray(table[f"probability_{label}"])[rows]
-        options: Any = {"n_bins": 10, "strategy": "quantile", "name": str(label), "ax": ax}
-        CalibrationDisplay.from_predictions(targets == label, predicted, **options)
+        CalibrationDisplay.from_predictions(
+            targets == label, predicted, n_bins=10, strategy="quantile", name=str(label), ax=ax
+        )
     if not evaluation.classes:
         predicted = np.asarray(table["prediction"])[rows]
         ax.plot(predicted[:1000], targets[:1000], "o", alpha=0.5)
@@ -233,8 +234,10 @@ def _task_fits(learner: Any, tasks: TaskSet, target: str, coverage: float) -> st
     """Return figures of tasks, all against the same column."""
     figures, column = {}, None
     for label in tasks.labels:
-        options: Any = {"column": column, "coverage": coverage, "ax": (ax := new_axes(*SIZE))}
-        display = TaskFitDisplay.from_estimator(learner, tasks, label, **options)
+        ax = new_axes(*SIZE)
+        display = TaskFitDisplay.from_estimator(
+            learner, tasks, label, column, coverage=coverage, ax=ax
+        )
         column = display.column
         ax.get_legend().remove()
         figures[f"{display.target} against {column}, {display.task}"] = ax
