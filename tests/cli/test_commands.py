@@ -504,7 +504,7 @@ def test_report(folder, model, monkeypatch):
     calls = []
     monkeypatch.setattr("tailored.show.report.write_report", lambda *given, **options: calls.append((given, options)))  # fmt: skip
     monkeypatch.setattr("tailored.evaluation.evaluate", lambda *given, **options: (given, options))
-    monkeypatch.setattr("tailored.cli.models.MAX_EVALUATED", 15)
+    monkeypatch.setattr("tailored.cli.MAX_EVALUATED", 15)
     files = ("--data", folder / "pupils.csv", "--side-info", folder / "schools.csv")
     page = ("-o", folder / "page.html", "--coverage", 0.5)
     done = run("report", model, *files, *page)

@@ -14,8 +14,6 @@ import typer
 
 from .._utils.progress import printable
 
-#: Exit code after Ctrl-C, and exit code for arguments or files that cannot be used.
-INTERRUPTED, MISUSED = 130, 2
 #: Option of the command line for each argument that a message of the library may name.
 _NAMES = "task target side_info side_columns support formula varying loss exposure time coverage"
 _OPTIONS = {name: f"--{name.replace('_', '-')}" for name in [*_NAMES.split(), "weights"]}
@@ -71,10 +69,10 @@ def report_errors() -> Iterator[None]:
         raise
     except (ValueError, TypeError, OSError, ImportError) as error:
         note(f"error: {with_options(error)}")
-        raise typer.Exit(MISUSED) from error
+        raise typer.Exit(2) from error
     except KeyboardInterrupt:
         note("interrupted.")
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(130) from None  # as after SIGINT in a shell
 
 
 def with_options(message: object) -> str:
