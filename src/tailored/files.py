@@ -27,9 +27,6 @@ from .exceptions import ModelFileError
 
 #: Version of the file format, both written and read, and the entry of the archive with it.
 FORMAT, ENTRY = 7, "tailored.json"
-#: Maximum total size of the uncompressed entries: this many bytes, or this many times the size of
-#: the file.
-MAX_SIZE, MAX_RATIO = 1 << 28, 50
 #: Types that a file can contain besides the classes below `Stored`, by the loader of skops that
 #: builds them.
 TYPES = {
@@ -132,7 +129,8 @@ def _build(content: bytes, path: PathLike) -> Any:
                 found = f"the format {number} of tailored {version}"
                 advice = "Read it with that version, or fit and save again."
                 raise ValueError(f"it has {found}; this version reads format {FORMAT}. {advice}")
-            if (total := _size(archive)) > max(MAX_SIZE, MAX_RATIO * len(content)):
+            # At most 256 MiB, or 50 times the size of the file.
+            if (total := _size(archive)) > max(1 << 28, 50 * len(content)):
                 raise ValueError(f"{len(content):,} bytes declare {total:,} bytes of entries")
             schema = json.loads(archive.read("schema.json"))
         classes = _classes()
@@ -166,8 +164,7 @@ def _size(archive: ZipFile) -> int:
         total += entry.file_size
         with archive.open(entry) as file:
             if file.read(2) == b"PK":  # a sparse matrix
-                with archive.open(entry) as inner:
-                    total += _size(ZipFile(inner))
+                total += _size(ZipFile(file))
     return total
 
 
@@ -200,17 +197,10 @@ def _state(content: bytes) -> Any:
     """
     with ZipFile(io.BytesIO(content)) as archive:
 
-        def plain(node: Any) -> Any:
-            if isinstance(node, list):
-                return [plain(item) for item in node]
-            if not isinstance(node, dict):
-                return node
-            items = ((key, value) for key, value in node.items() if key != "__id__")
-            return {
-                key: archive.read(value)
-                if key == "file" and isinstance(value, str)
-                else plain(value)
-                for key, value in items
-            }
+        def plain(node: dict[str, Any]) -> dict[str, Any]:
+            node.pop("__id__", None)
+            if isinstance(name := node.get("file"), str):
+                node["file"] = archive.read(name)
+            return node
 
-        return plain(json.loads(archive.read("schema.json")))
+        return json.loads(archive.read("schema.json"), object_hook=plain)

@@ -67,14 +67,11 @@ class ClusterTruth:
 
     weights: np.ndarray  # (T, d) weight vector of each task, of unit norm
     clusters: np.ndarray  # (T,) cluster of each task, 0 to m - 1
-    bases: (
-        np.ndarray
-    )  # (m, d, r) orthonormal basis of each cluster's subspace; the subspaces are orthogonal
-    noise: float = 0.1  # standard deviation of the noise on `y`
-    hint: float | None = (
-        None  # probability that the side information is set to the task's own cluster
-    )
-    hints: np.ndarray | None = None  # (T,) cluster that the side information of each task indicates
+    #: (m, d, r) orthonormal basis of each cluster's subspace; the subspaces are orthogonal
+    bases: np.ndarray
+    noise: float  # standard deviation of the noise on `y`
+    hint: float | None  # probability that the side information is set to the task's own cluster
+    hints: np.ndarray | None  # (T,) cluster that the side information of each task indicates
 
 
 def make_clusters(

@@ -35,9 +35,6 @@ from .baselines import BASELINES, DESCRIPTIONS, Baseline
 
 __all__ = ["BASELINES", "Evaluation", "task_scorer"]
 
-#: Default numbers of support rows, of which those are used that at least half of the tasks exceed.
-SUPPORTS = (0, 1, 2, 5, 10, 20, 50)
-
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Evaluation:
@@ -298,8 +295,10 @@ def _folds(tasks: TaskSet, supports: Any, n_folds: int, random_state: int) -> li
     order = np.argsort(label_keys(tasks.labels, random_state), kind="stable")
     single = tasks[order].single_rows()
     numbered = tasks.replace(y=np.arange(float(len(tasks.y))))[order]
-    common = [rows for rows in SUPPORTS if rows == 0 or np.mean(single.sizes > rows) >= 0.5]
-    counts = sorted({check_int("supports", rows, minimum=0) for rows in numbers or common})
+    if not numbers:
+        exceeded = [rows for rows in (1, 2, 5, 10, 20, 50) if np.mean(single.sizes > rows) >= 0.5]
+        numbers = [0, *exceeded]
+    counts = sorted({check_int("supports", rows, minimum=0) for rows in numbers})
     is_evaluated = single.sizes > counts[-1]
     if is_evaluated.sum() < 2:
         found = f"{is_evaluated.sum()} of {len(tasks)} tasks have more than {counts[-1]} rows"

@@ -17,6 +17,7 @@ from sklearn.linear_model import LogisticRegression, PoissonRegressor
 from sklearn.model_selection import GroupKFold, cross_val_predict
 from sklearn.preprocessing import StandardScaler
 
+from .._utils.algebra import ridge
 from ..learners.empirical_bayes import EmpiricalBayesLearner
 from ..tasks.features import SideVector
 from ..tasks.rows import Array, dense, segment_sums
@@ -166,33 +167,28 @@ class FastRidge(RegressorMixin, BaseEstimator):
         roots = np.sqrt(sample_weight)
         self.centre_, self.mean_ = (np.average(each, 0, sample_weight) for each in (X, y))
         Z, r = roots[:, None] * (X - self.centre_), roots * (y - self.mean_)
-        # The smaller one of two equal forms.
-        if len(Z) < Z.shape[1]:
-            self.coef_ = Z.T @ np.linalg.solve(Z @ Z.T + self.alpha * np.eye(len(Z)), r)
-        else:
-            self.coef_ = np.linalg.solve(Z.T @ Z + self.alpha * np.eye(Z.shape[1]), Z.T @ r)
+        self.coef_ = ridge(Z, r, self.alpha)
         return self
 
     def predict(self, X: Array) -> Array:
         return np.asarray((X - self.centre_) @ self.coef_ + self.mean_)
 
 
-_LOGISTIC = LogisticRegression(max_iter=1000)
-_PENALTIES = (0.1, 1.0, 10.0, 100.0, 1000.0)
-
 #: The baselines by the kind of the target and by their names in tables.
 BASELINES: dict[str, dict[str, Any]] = {
     "numbers": {
         "task mean": Baseline(DummyRegressor(), per_task=True),
-        "ridge per task": Baseline(FastRidge(), per_task=True, alphas=_PENALTIES),
+        "ridge per task": Baseline(
+            FastRidge(), per_task=True, alphas=(0.1, 1.0, 10.0, 100.0, 1000.0)
+        ),
         "pooled ridge": Baseline(FastRidge(), offset=True),
         "pooled boosting": Baseline(HistGradientBoostingRegressor(random_state=0), offset=True),
         "mixed model": EmpiricalBayesLearner(covariance="full"),
     },
     "classes": {
         "constant": Baseline(DummyClassifier(strategy="prior")),
-        "pooled regression": Baseline(_LOGISTIC),
-        "regression per task": Baseline(_LOGISTIC, per_task=True),
+        "pooled regression": Baseline(LogisticRegression(max_iter=1000)),
+        "regression per task": Baseline(LogisticRegression(max_iter=1000), per_task=True),
     },
     "counts": {
         "constant": Baseline(DummyRegressor()),
