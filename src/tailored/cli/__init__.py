@@ -130,7 +130,7 @@ class TableCommand:
         import pyarrow as pa
 
         from ..tasks.encoding import as_columns
-        from ..tasks.parsing import parse
+        from ..tasks.formula import parse
         from ..tasks.task_set import TaskSet
 
         if self.formula is None and not (self.task and self.target):

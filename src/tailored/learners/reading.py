@@ -37,6 +37,7 @@ from ..tasks.encoding import (
     as_columns,
     class_positions,
     missing_exposure,
+    side_of_rows,
 )
 from ..tasks.reading import (
     check_row_values,
@@ -46,10 +47,9 @@ from ..tasks.reading import (
     read_labels,
     read_long_table,
     read_side_info,
-    side_of_rows,
 )
 from ..tasks.rows import LIMIT, Array, Index, Scaling
-from ..tasks.task_set import TaskSet, class_labels, collect, encode_rows, no_tasks, target_positions
+from ..tasks.task_set import TaskSet, class_labels, encode_rows, no_tasks, target_positions
 
 if TYPE_CHECKING:
     from .adapted_task import AdaptedTask
@@ -456,8 +456,7 @@ def _align_side_info(learner: MetaLearner, tasks: TaskSet) -> TaskSet:
     is_encoded = tasks.encoding is not None and tasks.encoding.side_info
     if not is_encoded and learner.encoding_ is not None and tasks.side_info is not None:
         encoded = learner.encoding_.encode_side_info(tasks.side_info, tasks.side_names)
-        if encoded.values is not tasks.side_info:
-            tasks = tasks.replace(side_info=encoded.values, side_names=encoded.names)
+        tasks = tasks.replace(side_info=encoded)
     known, names = learner.columns_in_["side_info"], tasks.side_names
     if known is None or names is None or names == known or tasks.side_info is None:
         return tasks
@@ -680,7 +679,7 @@ def read_table(
     if not len(frame):
         return no_tasks(n_features), np.zeros(0, dtype=np.intp)
     try:
-        rows = read_long_table(
+        fields, order = read_long_table(
             frame,
             task,
             target,
@@ -690,7 +689,6 @@ def read_table(
             encoding=encoding,
             row_columns={"exposure": exposure},
         )
-        fields, order = collect(rows)
     except ValueError as error:  # errors of `read_long_table` do not name the argument
         raise ValueError(f"support: {error}" if name == "support" else str(error)) from None
     tasks = TaskSet.from_arrays(**fields)

@@ -26,8 +26,8 @@ from .._utils.threads import single_threaded_blas
 from ..gaussian.mixture import unpacked
 from ..gaussian.moments import Moments
 from ..gaussian.rows import Tasks
-from ..tasks.reading import label_keys
-from ..tasks.task_set import TaskSet, offsets_of
+from ..tasks.reading import label_keys, offsets_of
+from ..tasks.task_set import TaskSet
 from .base import Blocks, LazyBlock, Reader, Reservoir, Statistics
 from .scan import TaskScan
 

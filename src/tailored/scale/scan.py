@@ -257,7 +257,7 @@ class TaskScan:
             other = roles.read(batch).encoding
             assert other is not None
             # The first batch is already part of the encoding, with weight n_rows = 0.
-            encoding = encoding.merged(n_rows, other, len(batch.frame))
+            encoding = encoding.merged(n_rows, other)
             n_rows += len(batch.frame)
         return encoding
 

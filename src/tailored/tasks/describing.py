@@ -18,16 +18,6 @@ from .encoding import CategoryEncoding, ColumnEncoding, Encoding, list_some
 if TYPE_CHECKING:
     from .task_set import TaskSet
 
-#: Largest number of columns that are listed.
-MAX_LISTED = 40
-#: A hint that integer targets are binary or counts needs at least this fraction of zeros; for
-#: counts, a smaller fraction must equal the maximum.
-MANY_ZEROS = 0.1
-#: Number of rows that are searched first for columns that vary within tasks.
-FIRST_ROWS = 1_000
-
-_HEADER = ("column", "role", "kind", "read as")
-
 
 @dataclass(frozen=True)
 class Description:
@@ -53,7 +43,8 @@ class Description:
             f"columns: {plural(len(rows) - n_side, 'feature')}, {n_side} of side information",
             f"dropped: {', '.join(dropped) or 'nothing'}",
         ]
-        table = Table.of_rows("", _HEADER, rows, n_printed=MAX_LISTED, sentences=_HEADER[-1])
+        header = ("column", "role", "kind", "read as")
+        table = Table.of_rows("", header, rows, n_printed=40, sentences="read as")
         notes = data_notes(tasks)
         if not encoding.classes and (hint := hint_about_target(tasks.y)):
             notes.append(hint)
@@ -135,8 +126,7 @@ def data_notes(
         return notes
     titles = _names(tasks) if names is None else list(names)
     # Most columns vary within the first tasks, so few columns are compared in all rows.
-    first = slice(FIRST_ROWS)
-    varies = ((X[1:][first] != X[:-1][first]) & in_task[first, None]).any(axis=0)
+    varies = ((np.diff(X[:1_000], axis=0) != 0) & in_task[:999, None]).any(axis=0)
     fixed = [j for j in np.flatnonzero(~varies) if not np.diff(X[:, j])[in_task].any()]
     constant = [j for j in fixed if (X[:, j] == X[0, j]).all()]
     same = [titles[j] for j in constant]
@@ -163,16 +153,17 @@ def data_notes(
 def hint_about_target(y: ArrayLike) -> str:
     """Return a hint if the targets are 0 and 1 or look like counts, otherwise "".
 
-    Targets with few zeros get no hint.
+    At least a tenth of the targets must be zero, and for counts a smaller part equal to the
+    maximum.
     """
     y = np.asarray(y)
-    if not y.size or y.min() != 0 or (y != np.round(y)).any() or np.mean(y == 0) < MANY_ZEROS:
+    if not y.size or y.min() != 0 or (y != np.round(y)).any() or np.mean(y == 0) < 0.1:
         return ""
     if y.max() == 1:
         advice = "EmpiricalBayesClassifier (--loss bernoulli) predicts probabilities"
         return f"all targets are 0 or 1: {advice}"
     values, numbers = np.unique(np.minimum(y, 1e9).astype(int), return_counts=True)
-    if np.gcd.reduce(values) > 1 or numbers[-1] >= MANY_ZEROS * len(y):
+    if np.gcd.reduce(values) > 1 or numbers[-1] >= 0.1 * len(y):
         return ""  # grades
     advice = "EmpiricalBayesLearner(loss='poisson') (--loss poisson) models counts"
     return f"targets may be counts: {advice}"

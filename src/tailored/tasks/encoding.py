@@ -11,6 +11,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Self
 
 import narwhals.stable.v1 as nw
@@ -34,11 +35,6 @@ from .._utils.validation import check_finite, is_missing, name_some, warn
 from ..exceptions import UnknownCategoryWarning
 from .formula import Formula
 
-#: Minimum number of missing values for an indicator; with fewer, its coefficient would be too
-#: uncertain.
-LEAST_MISSING = 10
-#: Largest number of categories of a feature.
-MAX_CATEGORIES = 1000
 #: A feature with more categories is stored as one column of category codes instead of indicators.
 #: If it has more than half as many categories as rows, they are taken for row identifiers, which
 #: raises an error.
@@ -62,20 +58,18 @@ class SideInfo(NamedTuple):
 
     values: np.ndarray | None = None
     names: list[str] | None = None
+    types: Mapping[str, tuple[str, ...]] = MappingProxyType({})  # see `declared_types`
 
 
 @dataclass(frozen=True)
 class ColumnEncoding(Record):
     """How one column of a table is read: as numbers, where booleans are 0 and 1.
 
-    Subclasses encode dates and categories. Missing values may be imputed, and if at least
-    `LEAST_MISSING` values were missing in training (`has_missing`), the last encoded column
-    indicates them.
+    Subclasses encode dates and categories. Missing values may be imputed, and if at least ten
+    values were missing in training (`has_missing`), the last encoded column indicates them.
     """
 
     kind: ClassVar[str] = "number"
-    #: Whether `Encoding.encode_side_info` stores values of this kind as numbers.
-    is_coded: ClassVar[bool] = False
 
     name: str
     #: Categories as strings; the first is the reference. Empty for numbers and dates.
@@ -118,25 +112,14 @@ class ColumnEncoding(Record):
         if missing.all():
             raise ValueError(f"column {self.name!r} has no values to impute from. Leave it out.")
         mean = float(values[~missing].mean())
-        return replace(self, mean=mean, has_missing=bool(missing.sum() >= LEAST_MISSING))
+        # With fewer, the coefficient of the indicator would be too uncertain.
+        return replace(self, mean=mean, has_missing=bool(missing.sum() >= 10))
 
     def impute(self, values: np.ndarray) -> np.ndarray:
         """Impute missing encoded values, and append their indicator if there is one."""
         missing = np.isnan(values).any(axis=1)
         values = np.where(missing[:, None], self.fill, values)[:, : len(self.own_names)]
         return np.column_stack([values, missing]) if self.has_missing else values
-
-    def side_value(self, value: Any) -> tuple[float, bool]:
-        """Return a value of side information as a number, and whether its category is known.
-
-        Numbers are taken as encoded values, as in ``TaskSet.side_info``, and returned unchanged.
-        """
-        if is_missing(value):
-            return np.nan, True
-        return (float(value), True) if isinstance(value, _NUMBER) else self._side_value(value)
-
-    def _side_value(self, value: Any) -> tuple[float, bool]:
-        raise NotImplementedError
 
     def merged(self, n: int, other: ColumnEncoding) -> ColumnEncoding:
         """Return the encoding of `n` rows and of further rows of the same table (`other`)."""
@@ -164,7 +147,6 @@ class DateEncoding(ColumnEncoding):
     """Dates as days, with fractions; times with a time zone are converted to UTC."""
 
     kind: ClassVar[str] = "date"
-    is_coded: ClassVar[bool] = True
     origin: float = 0.0  # day zero: the first day of the table, counted from 1970-01-01
 
     @classmethod
@@ -179,12 +161,6 @@ class DateEncoding(ColumnEncoding):
             call = f"pandas.to_datetime(frame[{self.name!r}])"
             raise ValueError(f"{title} {found}. Convert it: {call}.")
         return (_days(column) - self.origin)[:, None], []
-
-    def _side_value(self, value: Any) -> tuple[float, bool]:
-        if not isinstance(value, date | np.datetime64):
-            found = f"column {self.name!r} held dates in training and has {value!r} now"
-            raise ValueError(f"side_info: {found}. Use a date, such as datetime.date(2026, 1, 31).")
-        return _day_of(value) - self.origin, True
 
     def merged(self, n: int, other: ColumnEncoding) -> ColumnEncoding:
         if not isinstance(other, DateEncoding):
@@ -227,7 +203,7 @@ class CategoryEncoding(ColumnEncoding):
         categories = ordered_categories(column) or tuple(sorted(distinct))
         n, n_rows = len(categories), len(codes)
         if cls is not OrderedEncoding and n > MANY_CATEGORIES:
-            if n > MAX_CATEGORIES or 2 * n > n_rows:
+            if n > 1000 or 2 * n > n_rows:
                 found = f"{title} has {n} categories ({name_some(categories, 3)}) in {n_rows} rows"
                 advice = (
                     "Identifiers do not predict new rows: list the other columns in `features`."
@@ -309,7 +285,6 @@ class OrderedEncoding(CategoryEncoding):
     """Ordered categories as their values if all are numbers, otherwise as positions from 0."""
 
     kind: ClassVar[str] = "ordered"
-    is_coded: ClassVar[bool] = True
 
     @property
     def own_names(self) -> tuple[str, ...]:
@@ -321,11 +296,6 @@ class OrderedEncoding(CategoryEncoding):
             return np.array(self.categories, dtype=float)[:, None]
         except ValueError:
             return np.arange(len(self.categories), dtype=float)[:, None]
-
-    def _side_value(self, value: Any) -> tuple[float, bool]:
-        if _text(value) not in self.categories:
-            return float(self.fill[0]), False
-        return float(self.values[self.categories.index(_text(value)), 0]), True
 
     def _text(self) -> str:
         first, last = self.categories[0], self.categories[-1]
@@ -454,9 +424,7 @@ class Encoding(Record):
         """
         frame, names = read_frame(X, "X"), [column.name for column in self.side_info]
         if side_info is None and names and len(frame) and set(names) <= set(frame.columns):
-            side_info = SideInfo(
-                np.column_stack([side_column(frame[name]) for name in names]), names
-            )
+            side_info = side_of_rows(frame.select(names))
         for role in [role for role, value in values.items() if value is None]:
             name = getattr(self, role)
             if name in frame.columns:
@@ -510,37 +478,38 @@ class Encoding(Record):
         found = [j for j, each in enumerate(self.source_names) if each == name]
         return found or [j for j, each in enumerate(self.feature_names) if each == name]
 
-    def with_side_info(self, side: SideInfo, types: Mapping[str, tuple[str, ...]]) -> Encoding:
-        """Return this encoding with that of side information; for `types`, see `declared_types`."""
+    def with_side_info(self, side: SideInfo) -> Encoding:
+        """Return this encoding with that of side information."""
         if side.values is None:
             return self
         names = side.names or [str(j) for j in range(side.values.shape[1])]
         columns = zip(names, side.values.T, strict=True)
-        encodings = tuple(_side_column(name, values, types.get(name)) for name, values in columns)
+        encodings = tuple(
+            _side_column(name, values, side.types.get(name)) for name, values in columns
+        )
         return replace(self, side_info=encodings)
 
-    def encode_side_info(self, values: np.ndarray | None, names: list[str] | None) -> SideInfo:
+    def encode_side_info(
+        self, values: np.ndarray | None, names: list[str] | None
+    ) -> np.ndarray | None:
         """Return side information with ordered categories and dates as numbers."""
-        own = [column.name for column in self.side_info]
-        order = own if names is None else names
-        coded = {column.name: column for column in self.side_info if column.is_coded}
+        order = [column.name for column in self.side_info] if names is None else names
+        coded = {column.name: column for column in self.coded_side_info}
         if values is None or not coded.keys() & set(order) or values.shape[1] != len(order):
-            return SideInfo(values, names)
+            return values
         table = values.astype(object)
         for j, column in enumerate(map(coded.get, order)):
             if column is None:
                 continue
-            read = [column.side_value(value) for value in values[:, j]]
-            table[:, j] = [number for number, _ in read]
-            unknown = [_text(values[t, j]) for t, (_, is_known) in enumerate(read) if not is_known]
-            treatment = "replaced by the mean of the training tasks"
-            warn_unknown(list(dict.fromkeys(unknown)), column, treatment)
+            unknown: dict[str, None] = {}
+            table[:, j] = [_side_value(column, value, unknown) for value in values[:, j]]
+            warn_unknown(list(unknown), column, "replaced by the mean of the training tasks")
         is_numeric = all(isinstance(value, _NUMBER) for value in table.ravel())
-        return SideInfo(table.astype(np.float64) if is_numeric else table, names)
+        return table.astype(np.float64) if is_numeric else table
 
-    def merged(self, n: int, other: Encoding, m: int) -> Encoding:
-        """Return the joint encoding of `n` rows and `m` further rows of a table (or of some
-        columns).
+    def merged(self, n: int, other: Encoding) -> Encoding:
+        """Return the joint encoding of `n` rows and of further rows (`other`) of a table, or of
+        some of its columns.
         """
         parts = []
         for mine, theirs in ((self.features, other.features), (self.side_info, other.side_info)):
@@ -557,7 +526,12 @@ class Encoding(Record):
         Unordered categories of side information are not among them.
         """
         features = [c.name for c in self.features if c.kind != "number"]
-        return features + [c.name for c in self.side_info if c.is_coded]
+        return features + [c.name for c in self.coded_side_info]
+
+    @property
+    def coded_side_info(self) -> list[ColumnEncoding]:
+        """Columns of side information that are stored as numbers: ordered categories and dates."""
+        return [column for column in self.side_info if column.kind in ("ordered", "date")]
 
     def difference(self, other: Encoding) -> str | None:
         """Return a description of the first column that `other` encodes differently, or None."""
@@ -616,11 +590,15 @@ def side_column(column: Column) -> np.ndarray:
     return np.fromiter(column.to_list(), dtype=object, count=len(column))
 
 
-def declared_types(frame: Frame, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def side_of_rows(frame: Frame) -> SideInfo:
+    """Return the columns of a frame as side information with a row per row of X."""
+    columns = [side_column(column) for column in frame.iter_columns()]
+    return SideInfo(np.column_stack(columns), frame.columns)
+
+
+def declared_types(frame: Frame) -> dict[str, tuple[str, ...]]:
     """Return the categories of the columns of side information whose dtypes are ordered."""
-    kinds = {name: encoding_class(frame[name], f"Column {name!r}") for name in names}
-    ordered = [name for name, kind in kinds.items() if kind is OrderedEncoding]
-    return {name: ordered_categories(frame[name]) for name in ordered}
+    return {c.name: ordered_categories(c) for c in frame.iter_columns() if _is_ordered(c)}
 
 
 def encoding_class(column: Column, title: str) -> type[ColumnEncoding]:
@@ -630,15 +608,15 @@ def encoding_class(column: Column, title: str) -> type[ColumnEncoding]:
         return DateEncoding
     if column.dtype not in (nw.String, nw.Categorical, nw.Enum):
         return ColumnEncoding
-    # pandas stores `ordered` in the dtype, pyarrow in the type. A polars Enum is ordered.
-    dtype = _native_dtype(column)
-    is_ordered = column.dtype == nw.Enum or getattr(dtype, "ordered", False)
-    return OrderedEncoding if is_ordered else CategoryEncoding
+    return OrderedEncoding if _is_ordered(column) else CategoryEncoding
 
 
-def _native_dtype(column: Column) -> Any:
+def _is_ordered(column: Column) -> bool:
+    """Return whether a column is a polars Enum, or has categories with an order."""
     native = column.to_native()
-    return getattr(native, "dtype", getattr(native, "type", None))
+    # pandas stores `ordered` in the dtype, pyarrow in the type.
+    kind = getattr(native, "dtype", getattr(native, "type", None))
+    return bool(column.dtype == nw.Enum or getattr(kind, "ordered", False))
 
 
 def ordered_categories(column: Column) -> tuple[str, ...]:
@@ -648,12 +626,9 @@ def ordered_categories(column: Column) -> tuple[str, ...]:
     if column.dtype not in (nw.Categorical, nw.Enum):
         return ()
     categories = tuple(map(_text, column.cat.get_categories().to_list()))
-    dtype = _native_dtype(column)
-    if column.dtype == nw.Enum or getattr(dtype, "ordered", False):
+    if _is_ordered(column):
         return categories
-    if not (hasattr(dtype, "ordered") and hasattr(dtype, "categories")):  # not of pandas
-        return ()
-    used = set(_coded(column)[1])
+    used = set(_coded(column)[1]) if column.implementation.is_pandas_like() else ()
     return tuple(category for category in categories if category in used)
 
 
@@ -671,6 +646,27 @@ def _side_column(
     if all(isinstance(value, date | np.datetime64) for value in present):
         return DateEncoding(name, origin=float(np.floor(min(map(_day_of, present)))))
     return CategoryEncoding(name, tuple(sorted(texts)))
+
+
+def _side_value(column: ColumnEncoding, value: Any, unknown: dict[str, None]) -> float:
+    """Return a date or an ordered category as a number; add unknown categories to ``unknown``.
+
+    Numbers are taken as encoded values, as in ``TaskSet.side_info``, and returned unchanged.
+    """
+    if is_missing(value):
+        return np.nan
+    if isinstance(value, _NUMBER):
+        return float(value)
+    if isinstance(column, OrderedEncoding):
+        if (text := _text(value)) in column.categories:
+            return float(column.values[column.categories.index(text), 0])
+        unknown[text] = None
+        return float(column.fill[0])
+    assert isinstance(column, DateEncoding)
+    if not isinstance(value, date | np.datetime64):
+        found = f"column {column.name!r} held dates in training and has {value!r} now"
+        raise ValueError(f"side_info: {found}. Use a date, such as datetime.date(2026, 1, 31).")
+    return _day_of(value) - column.origin
 
 
 def refuse_misread_text(column: Column, title: str) -> None:

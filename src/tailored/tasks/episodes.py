@@ -183,10 +183,8 @@ def _draw(
     """Return episodes with random or first support rows; see `SupportSampling.draw` for the default
     of ``n_query``.
     """
-    rank, task = (
-        row_ranks(tasks, None if rng is None else rng.random(len(tasks.y))),
-        tasks.task_of_row,
-    )
+    rank = row_ranks(tasks, None if rng is None else rng.random(len(tasks.y)))
+    task = tasks.task_of_row
     if n_query is None:
         n_query = tasks.sizes if rng is None else np.maximum(tasks.sizes // ROTATIONS, LEAST_QUERY)
     end = (n_support + n_query)[task]

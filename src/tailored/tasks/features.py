@@ -171,14 +171,8 @@ def _as_numbers(columns: NDArray[Any]) -> Array:
 def _one_hot(column: NDArray[Any], categories: list[Any], name: str) -> Array:
     """Return the indicators of the categories of a column; warn about unknown categories."""
     positions = {value: j for j, value in enumerate(categories)}
-    out, unknown = np.zeros((len(column), len(positions))), dict[Any, None]()
-    for t, value in enumerate(column):
-        missing = is_missing(value)
-        j = positions.get(None if missing else value)
-        if j is not None:
-            out[t, j] = 1.0
-        elif not missing:
-            unknown[value] = None
+    keys = [None if is_missing(value) else value for value in column]
+    unknown = dict.fromkeys(key for key in keys if key is not None and key not in positions)
     if unknown:
         treatment = (
             "none of these, with zero indicators" if None in positions else "a missing value"
@@ -189,7 +183,8 @@ def _one_hot(column: NDArray[Any], categories: list[Any], name: str) -> Array:
             f"treated as {treatment}.",
             UnknownCategoryWarning,
         )
-    return out
+    at = np.array([positions.get(key, -1) for key in keys])
+    return (at[:, None] == np.arange(len(positions))).astype(float)
 
 
 def side_table(tasks: TaskSet) -> NDArray[Any]:

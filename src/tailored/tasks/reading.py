@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import narwhals.stable.v1 as nw
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from .._utils.frames import (
     Column,
@@ -29,6 +29,7 @@ from .._utils.frames import (
 )
 from .._utils.validation import (
     check_choice,
+    check_finite,
     is_missing,
     label_array,
     name_some,
@@ -47,12 +48,10 @@ from .encoding import (
     missing_exposure,
     side_column,
 )
-from .parsing import ParsedFormula
+from .formula import ParsedFormula
 
 Keys = NDArray[np.uint64]
 
-#: Names of the types of labels, by the kind of their NumPy dtype.
-_KINDS = {"b": "booleans", "U": "strings", "M": "dates", **dict.fromkeys("iuf", "numbers")}
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -61,7 +60,14 @@ class Grouping(NamedTuple):
 
     codes: np.ndarray  # (N,) task number of each row
     labels: np.ndarray  # (T,) label of each task
-    first: np.ndarray  # (T,) first row of each task
+
+    @property
+    def first(self) -> np.ndarray:
+        """First row of each task, (T,)."""
+        first = np.empty(len(self.labels), np.int64)
+        # NumPy keeps the last of several assignments to the same position.
+        first[self.codes[::-1]] = np.arange(len(self.codes))[::-1]
+        return first
 
 
 def read_labels(labels: ValuesLike, name: str) -> np.ndarray:
@@ -103,25 +109,19 @@ def group_rows(groups: ValuesLike, n_rows: int, name: str = "groups") -> Groupin
     task, labelled 0.
     """
     if groups is None:
-        return Grouping(np.zeros(n_rows, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
+        return Grouping(np.zeros(n_rows, np.int64), np.zeros(1, np.int64))
     column = nw.from_native(groups, series_only=True) if is_series(groups) else None
     is_text = column is not None and column.dtype == nw.String
     labels = groups if is_text else read_labels(groups, name)
     if len(labels) != n_rows:
         found = f"{name} has {len(labels)} labels, but X has {n_rows} rows"
         raise ValueError(f"{found}. Pass a label per row.")
-    if not is_text:
-        return group_labels(labels, name)
-    codes, distinct = factorize(column)
-    if (codes < 0).any():
-        raise _missing_label(name, None, int(np.argmin(codes)))
-    return Grouping(codes, label_array(distinct), _first_rows(codes, len(distinct)))
-
-
-def _missing_label(name: str, label: object, row: int) -> ValueError:
-    missing = f"{name} has a missing label ({label!r}) in row {row}"
-    advice = "TaskSet.from_frame(..., missing='drop') drops rows without a label."
-    return ValueError(f"{missing}. Label each row. {advice}")
+    if is_text:
+        codes, distinct = factorize(column)
+        if (codes >= 0).all():
+            return Grouping(codes, label_array(distinct))
+        labels = read_labels(groups, name)  # `group_labels` refuses the missing ones
+    return group_labels(labels, name)
 
 
 def group_labels(labels: np.ndarray, name: str = "groups") -> Grouping:
@@ -131,7 +131,7 @@ def group_labels(labels: np.ndarray, name: str = "groups") -> Grouping:
     if labels.dtype.kind in "biufmM":
         unique, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
         order = np.argsort(first)
-        grouping = Grouping(np.argsort(order)[inverse], unique[order], first[order])
+        grouping = Grouping(np.argsort(order)[inverse], unique[order])
     else:
         known: dict[Any, int] = {}
         try:
@@ -142,19 +142,14 @@ def group_labels(labels: np.ndarray, name: str = "groups") -> Grouping:
                 f"{name} must hold hashable labels, such as strings: {error}."
             ) from None
         refuse_other_spelling(list(known), list(known))
-        grouping = Grouping(codes, label_array(list(known)), _first_rows(codes, len(known)))
+        grouping = Grouping(codes, label_array(list(known)))
     if grouping.labels.dtype.kind not in "biuU":
         for label, row in zip(native(grouping.labels), grouping.first, strict=True):
             if _is_incomplete(label):
-                raise _missing_label(name, label, row)
+                missing = f"{name} has a missing label ({label!r}) in row {row}"
+                advice = "TaskSet.from_frame(..., missing='drop') drops rows without a label."
+                raise ValueError(f"{missing}. Label each row. {advice}")
     return grouping
-
-
-def _first_rows(codes: np.ndarray, n_tasks: int) -> np.ndarray:
-    first = np.empty(n_tasks, np.int64)
-    # NumPy keeps the last of several assignments to the same position.
-    first[codes[::-1]] = np.arange(len(codes))[::-1]
-    return first
 
 
 def _is_incomplete(label: object) -> bool:
@@ -167,10 +162,10 @@ def _is_incomplete(label: object) -> bool:
 
 
 def first_difference(
-    values: np.ndarray, codes: np.ndarray, first: np.ndarray
+    values: np.ndarray, codes: np.ndarray
 ) -> tuple[np.ndarray, tuple[int, int] | None]:
-    """Return the row (T,) of each task's first value that is not missing, and two rows of one task
-    with different values.
+    """Return the row (T,) of each task's first value that is not missing, if there is one, and two
+    rows of one task with different values.
 
     The second result is None if the `values` (n,) are constant within tasks, apart from missing
     values.
@@ -179,9 +174,9 @@ def first_difference(
     missing = (
         np.isnan(values) if is_float else np.array([is_missing(v) for v in values], dtype=bool)
     )
-    present = np.flatnonzero(~missing)[::-1]
-    first = first.copy()
-    first[codes[present]] = present  # NumPy keeps the last assignment, which is the first row
+    rows = np.concatenate([np.flatnonzero(missing), np.flatnonzero(~missing)[::-1]])
+    first = np.empty(codes.max(initial=-1) + 1, np.int64)
+    first[codes[rows]] = rows  # NumPy keeps the last assignment, which is the first value
     differs = ~missing & np.asarray(values != values[first][codes], dtype=bool)
     if not differs.any():
         return first, None
@@ -207,7 +202,8 @@ def positions_of(
     position = {label: t for t, label in enumerate(native(known))}
     positions = np.array([position.get(label, -1) for label in native(labels)], dtype=np.int64)
     refuse_other_spelling(native(labels[positions < 0]), list(position))
-    kinds = [_KINDS.get(array.dtype.kind) for array in (labels, known)]
+    names = {"b": "booleans", "U": "strings", "M": "dates", **dict.fromkeys("iuf", "numbers")}
+    kinds = [names.get(array.dtype.kind) for array in (labels, known)]
     if same_kind and None not in kinds and kinds[0] not in (kinds[1], "strings"):
         raise ValueError(
             f"labels: they are {kinds[0]} here and were {kinds[1]} in fit. Use the same type."
@@ -242,9 +238,16 @@ def label_keys(labels: np.ndarray, seed: int = 0) -> Keys:
     Equal labels, such as 7 and 7.0 or (7, 'a') and (7.0, 'a'), have equal keys. Different labels
     nearly always have different keys.
     """
+    kind = labels.dtype.kind
+    if kind in "biu":
+        numbers = labels.astype(np.uint64 if kind == "u" else np.int64).view(np.uint64)
+    elif kind in "mM":
+        numbers = labels.astype(f"{kind}8[ns]").view(np.uint64)
+    else:
+        numbers = np.fromiter(map(_number, native(labels)), dtype=np.uint64, count=len(labels))
     with np.errstate(over="ignore"):
         start = np.uint64(seed % 2**64) * _GOLDEN + _GOLDEN
-        return mix(mix(_numbers(labels) + start) + start)
+        return mix(mix(numbers + start) + start)
 
 
 def row_keys(seed: np.ndarray, task: np.ndarray, row: np.ndarray) -> Keys:
@@ -255,15 +258,6 @@ def row_keys(seed: np.ndarray, task: np.ndarray, row: np.ndarray) -> Keys:
     before it.
     """
     return mix(mix(seed + task.astype(np.uint64) * _GOLDEN) + row.astype(np.uint64) * _GOLDEN)
-
-
-def _numbers(labels: np.ndarray) -> Keys:
-    kind = labels.dtype.kind
-    if kind in "biu":
-        return labels.astype(np.uint64 if kind == "u" else np.int64).view(np.uint64)
-    if kind in "mM":
-        return labels.astype(f"{kind}8[ns]").view(np.uint64)
-    return np.fromiter(map(_number, native(labels)), dtype=np.uint64, count=len(labels))
 
 
 def _number(label: object) -> int:
@@ -283,9 +277,6 @@ def _canonical(label: Any) -> Any:
     return int(label) if is_number and label == label // 1 else label
 
 
-#: Largest absolute value of side information (sums of squares must be finite), and largest weight
-#: or exposure.
-MAX_VALUE, MAX_ROW_VALUE = 1e100, 1e15
 BY_LABEL = (
     "Side information is aligned by task label, not by the order of tasks: pass a mapping "
     "{label: row}, a pandas DataFrame indexed by label, or (to TaskSet) a 2-D array with a row for "
@@ -315,7 +306,7 @@ def read_side_info(
         side_info = {0: side_info}
     elif is_series(side_info):
         column = nw.from_native(side_info, series_only=True).to_frame()
-        return _side_by_label(column, (), grouping)._replace(names=None)
+        return _side_by_label(column, (), grouping)._replace(names=None, types={})
     if is_frame(side_info):
         frame = read_frame(side_info, "side_info")
         if has_labels:
@@ -324,7 +315,8 @@ def read_side_info(
         if len(frame) != 1:
             found = f"side_info has {len(frame)} rows for one task without a label"
             raise ValueError(f"{found}. Pass one row.")
-        return _table(list(map(side_column, frame.iter_columns())), _strings(frame.columns), labels)
+        columns = list(map(side_column, frame.iter_columns()))
+        return _table(columns, frame.columns, labels, declared_types(frame))
     if isinstance(side_info, Mapping):
         if not has_labels and 0 not in side_info:
             side_info = {0: side_info}
@@ -335,21 +327,15 @@ def read_side_info(
         raise TypeError("side_info is a sparse matrix; pass a dense array (side_info.toarray()).")
     names = None
     if isinstance(side_info, SideInfo):
-        side_info, names = side_info
+        side_info, names, _ = side_info
     # A list may mix numbers and strings; an object array keeps both.
     array = side_info if isinstance(side_info, np.ndarray) else np.asarray(side_info, dtype=object)
     if len(labels) == 1 and (array.ndim < 2 or (array.ndim == 2 and len(array) == 1)):
-        return side_from_rows([array.ravel()], labels)._replace(names=names)
+        return _table(list(array.reshape(1, -1).T), names, labels)
     if array.ndim != 2 or len(array) != n_rows:
         counts = f"{len(labels)} tasks, {n_rows} rows of X"
         raise TypeError(f"side_info is an array of shape {array.shape} ({counts}). {BY_LABEL}")
     return side_from_columns(list(array.T), names, grouping)
-
-
-def side_of_rows(frame: Frame) -> SideInfo:
-    """Return the columns of a frame as they are."""
-    columns = [side_column(column) for column in frame.iter_columns()]
-    return SideInfo(np.column_stack(columns), _strings(frame.columns))
 
 
 def _side_by_label(frame: Frame, task: Sequence[str], grouping: Grouping) -> SideInfo:
@@ -374,7 +360,7 @@ def _side_by_label(frame: Frame, task: Sequence[str], grouping: Grouping) -> Sid
             raise ValueError(f"side_info has {len(keys)} rows, as X has. {advice}{hint}")
     rows = _rows_by_label(keys, labels, hint)
     columns = [side_column(column)[rows] for column in frame.iter_columns()]
-    return _table(columns, _strings(frame.columns), labels)
+    return _table(columns, frame.columns, labels, declared_types(frame))
 
 
 def _by_index(series: Column) -> dict[Any, Any]:
@@ -404,20 +390,12 @@ def _rows_by_label(keys: list[Any], labels: list[Any], hint: str = "") -> list[i
     return [position[label] for label in labels]
 
 
-def side_types(side_info: SideInfoLike, names: list[str] | None) -> dict[str, tuple[str, ...]]:
-    """Return the ordered categories of the columns of side information, if it is a frame."""
-    if not is_frame(side_info):
-        return {}
-    return declared_types(read_frame(side_info, "side_info"), names or ())
-
-
 def side_from_columns(
     columns: list[np.ndarray], names: list[str] | None, grouping: Grouping
 ) -> SideInfo:
     """Return side information given for every row of X; it must be constant within each task."""
-    titles = [_title(j, names) for j in range(len(columns))]
-    pairs = zip(columns, titles, strict=True)
-    values = [constant_values(column, grouping, title) for column, title in pairs]
+    pairs = zip(columns, names or range(len(columns)), strict=True)
+    values = [constant_values(column, grouping, repr(name)) for column, name in pairs]
     return _table(values, names, native(grouping.labels))
 
 
@@ -426,7 +404,7 @@ def constant_values(values: np.ndarray, grouping: Grouping, title: str) -> np.nd
 
     Raise ValueError if a task has several values.
     """
-    first, rows = first_difference(values, grouping.codes, grouping.first)
+    first, rows = first_difference(values, grouping.codes)
     if rows is None:
         return np.asarray(values[first])
     here, there = native(values[list(rows)])
@@ -455,7 +433,7 @@ def side_from_rows(rows: list[Any], labels: list[Any]) -> SideInfo:
             expected = f"and that of task {labels[0]!r} has {first}. Give all tasks the same."
             raise ValueError(f"side information of task {label!r} has {found}, {expected}")
     columns = [_objects(column) for column in zip(*cells, strict=True)]
-    return _table(columns, _strings(names), labels)
+    return _table(columns, names, labels)
 
 
 def _cells(row: Any, label: Any) -> list[Any]:
@@ -474,19 +452,30 @@ def _objects(values: Iterable[Any]) -> np.ndarray:
     return np.fromiter(found, dtype=object, count=len(found))
 
 
-def _table(columns: list[np.ndarray], names: list[str] | None, labels: list[Any]) -> SideInfo:
-    """Join columns with a value per task; numbers become floats, other values stay objects."""
+def _table(
+    columns: list[np.ndarray],
+    names: Sequence[Any] | None,
+    labels: list[Any],
+    types: Mapping[str, tuple[str, ...]] | None = None,
+) -> SideInfo:
+    """Join columns with a value per task; numbers become floats, other values stay objects.
+
+    Names are kept if all are strings.
+    """
     if not columns:
         advice = "Leave it out, or give every task at least one value."
         raise ValueError(f"side_info has no columns. {advice}")
-    columns = [_as_column(column, _title(j, names)) for j, column in enumerate(columns)]
-    for j, column in enumerate(columns):
-        if column.dtype == np.float64 and (too_large := np.abs(column) > MAX_VALUE).any():
+    kept = list(names) if names and all(isinstance(name, str) for name in names) else None
+    titles = list(map(repr, kept or range(len(columns))))
+    columns = list(map(_as_column, columns, titles))
+    for column, title in zip(columns, titles, strict=True):
+        # Sums of squares must be finite.
+        if column.dtype == np.float64 and (too_large := np.abs(column) > 1e100).any():
             t = int(np.argmax(too_large))
-            value = f"({column.tolist()[t]!r}) for task {labels[t]!r}, column {_title(j, names)}"
+            value = f"({column.tolist()[t]!r}) for task {labels[t]!r}, column {title}"
             advice = "Use a larger unit, or NaN for a missing value."
             raise ValueError(f"side_info has an infinite or very large value {value}. {advice}")
-    return SideInfo(np.column_stack(columns), names)
+    return SideInfo(np.column_stack(columns), kept, types or {})
 
 
 def _as_column(column: np.ndarray, title: str) -> np.ndarray:
@@ -506,26 +495,6 @@ def _as_column(column: np.ndarray, title: str) -> np.ndarray:
     return column.astype(np.float64) if kind in "biuf" else column
 
 
-def _strings(names: Sequence[Any] | None) -> list[str] | None:
-    if names is None or not all(isinstance(name, str) for name in names):
-        return None
-    return list(names)
-
-
-def _title(j: int, names: list[str] | None) -> str:
-    return repr(names[j]) if names else str(j)
-
-
-#: Valid values of ``missing``: how rows with missing values are treated.
-MISSING = ("error", "drop", "impute")
-#: Number of rows above which integers may be row numbers.
-MANY_ROWS = 100
-#: If this many tasks have several rows, columns that are constant in tasks become side information.
-MIN_TASKS = 10
-#: Number of rows searched first for columns that vary within tasks.
-FIRST_ROWS = 1_000
-
-
 def check_row_values(name: str, values: ValuesLike, n_rows: int) -> NDArray[np.float64] | None:
     """Return an optional argument as a positive number for each row, or None; frequencies and
     ``weights`` may be zero.
@@ -539,27 +508,14 @@ def check_row_values(name: str, values: ValuesLike, n_rows: int) -> NDArray[np.f
         raise ValueError(f"{name}: expected a number for each row ({error})") from None
     if array.shape != (n_rows,):
         raise ValueError(f"{name}: expected {n_rows} numbers, one per row, got shape {array.shape}")
-    may_be_zero = name in ("frequency_weight", "weights")
-    bad = ~(((array > 0) | (array == 0) & may_be_zero) & (array <= MAX_ROW_VALUE))
+    may_be_zero, largest = name in ("frequency_weight", "weights"), 1e15
+    bad = ~(((array > 0) | (array == 0) & may_be_zero) & (array <= largest))
     if bad.any():
-        row, least = (
-            int(np.argmax(bad)),
-            "zero or positive" if may_be_zero else "positive (not zero)",
-        )
-        allowed = f"all must be {least} and at most {MAX_ROW_VALUE:g}. Drop rows with other values."
+        row = int(np.argmax(bad))
+        least = "zero or positive" if may_be_zero else "positive (not zero)"
+        allowed = f"all must be {least} and at most {largest:g}. Drop rows with other values."
         raise ValueError(f"{name}: row {row} has {array[row]:g}; {allowed}")
     return array
-
-
-class TableRows(NamedTuple):
-    """The content of a long table, in the order of its complete rows."""
-
-    X: Any
-    y: np.ndarray
-    grouping: Grouping
-    side_info: SideInfo  # before it is encoded
-    encoding: Encoding | None  # None for arrays
-    row_values: Mapping[str, np.ndarray | None]
 
 
 def read_long_table(
@@ -575,78 +531,52 @@ def read_long_table(
     row_columns: Mapping[str, str | None] | None = None,
     time: str | None = None,
     formula: ParsedFormula | None = None,
-) -> TableRows:
-    """Read a long dataframe; for the arguments, see `TaskSet.from_frame`.
+) -> tuple[dict[str, Any], np.ndarray]:
+    """Read a long dataframe; for the arguments see `TaskSet.from_frame`, for the result `collect`.
 
     With an `encoding`, the table is read like the table of that encoding. Without a target, the
     targets are zero. With a `formula`, the features are its columns.
     """
-    data, is_new = read_frame(frame, "frame"), encoding is None
-    check_choice("missing", missing, MISSING)
-    if side_info is not None and side_columns is not None:
-        advice = "To use both, join the columns of side_info to the frame and list all of them"
-        raise ValueError(f"Pass side_info or side_columns, not both. {advice} in side_columns.")
+    data, is_new, labels = read_frame(frame, "frame"), encoding is None, as_columns(task)
+    check_choice("missing", missing, ("error", "drop", "impute"))
     if isinstance(side_info, np.ndarray | list | tuple):
         raise TypeError(f"side_info is of type {type(side_info).__name__}. {BY_LABEL}")
-    labels = check_columns(data, "task", as_columns(task))
-    roles = labels + check_columns(data, "target", [] if target is None else [target], labels)
     values = _row_columns(data, encoding, target, row_columns or {})
-    for role, name in values.items():
-        roles = roles + check_columns(data, role, [name], roles)
-    # The parts of a label with several columns can also be features or side information.
-    taken = roles[len(labels) :] if len(labels) > 1 else roles
-    side_names = check_columns(
-        data, "side_columns", _side_columns(data, side_columns, side_info, encoding), taken
+    roles = {"target": target, **values}
+    names, side_names = _features_and_side(
+        data, task, roles, features, side_info, side_columns, encoding
     )
-    if encoding is None:
-        others = other_columns(data.columns, (*roles, *side_names))
-        names = check_columns(data, "features", others if features is None else features, taken)
-        if features is None and side_columns is None:
-            constant = _constant_columns(data, task, names, side_info)
-            names = [name for name in names if name not in constant]
-            side_names = [name for name in constant if name not in _side_table(side_info)]
-    else:
-        names = [column.name for column in encoding.features]
-        if features is not None and list(features) != names:
-            raise ValueError("features: the encoding determines the features; leave features out.")
-        if missing == "impute" and not encoding.imputes:
-            advice = "Use missing='impute' for the training table."
-            raise ValueError(f"missing: the encoding has no column means for imputation. {advice}")
-    dropped: tuple[tuple[str, int], ...] = ()
+    if time is not None and time not in names:
+        raise ValueError(f"time: {time!r} is not one of the features: {name_some(names, 12)}")
+    dropped: list[tuple[str, int]] = []
     if missing != "error":
         used = [*values.values(), *(names if missing == "drop" else ())]
         used = [name for name in used if name in data.columns]
-        complete, dropped = complete_rows(data, labels, target, used)
-        data = data if complete.all() else data.filter(complete.tolist())
+        data, dropped = complete_rows(data, labels, target, used)
     if not len(data):
         reasons = "; ".join(f"{count:,} have {reason}" for reason, count in dropped)
         raise ValueError(f"frame has no {'complete rows: ' + reasons if reasons else 'rows'}.")
     grouping = group_tasks(data, task)
     if encoding is None:
+        categorical = () if formula is None else formula.categorical
         encoding, X = Encoding.of(
-            data,
-            names,
-            task,
-            target,
-            imputes=missing == "impute",
-            categorical=() if formula is None else formula.categorical,
+            data, names, task, target, imputes=missing == "impute", categorical=categorical
         )
         warn_second_grouping(data, encoding, grouping)
         if formula is not None:
             encoding, X = formula.apply(encoding, X)
     else:
+        if missing == "impute" and not encoding.imputes:
+            advice = "Use missing='impute' for the training table."
+            found = "the encoding has no column means for imputation"
+            raise ValueError(f"missing: {found}. {advice}")
         X = encoding.encode_features(data, "frame")
         encoding = replace(encoding, task=task, target=target)
     side = read_side_info(side_info, grouping, task=labels)
-    types = side_types(side_info, side.names)
     if side_names:
-        columns = [side_column(data[name]) for name in side_names]
-        table: Any = side_from_columns(columns, side_names, grouping).values
-        table = table if side.values is None else np.column_stack([side.values, table])
-        side = SideInfo(table, [*(side.names or ()), *side_names])
-        types |= declared_types(data, side_names)
+        side = _with_columns(side, data.select(side_names), grouping)
     if is_new:
-        encoding = encoding.with_side_info(side, types)
+        encoding = encoding.with_side_info(side)
     y = np.zeros(len(data))
     if target is not None:
         encoding, y = encoding.encode_target(data[target], is_new)
@@ -654,12 +584,117 @@ def read_long_table(
         role: check_row_values(role, numeric_column(data[name], role), len(data))
         for role, name in values.items()
     }
-    encoding = replace(encoding, dropped=dropped, **values)
-    if time is not None:
-        if time not in names:
-            raise ValueError(f"time: {time!r} is not one of the features: {name_some(names, 12)}")
-        encoding = replace(encoding, time=time)
-    return TableRows(X, y, grouping, side, encoding, row_values)
+    time = encoding.time if time is None else time
+    encoding = replace(encoding, dropped=tuple(dropped), time=time, **values)
+    return collect(X, y, grouping, side, encoding, row_values)
+
+
+def _with_columns(side: SideInfo, data: Frame, grouping: Grouping) -> SideInfo:
+    """Return side information with further columns, which have a value for each row of X."""
+    columns = list(map(side_column, data.iter_columns()))
+    table: Any = side_from_columns(columns, data.columns, grouping).values
+    table = table if side.values is None else np.column_stack([side.values, table])
+    types = {**side.types, **declared_types(data)}
+    return SideInfo(table, [*(side.names or ()), *data.columns], types)
+
+
+def _features_and_side(
+    data: Frame,
+    task: TaskColumns,
+    roles: Mapping[str, str | None],
+    features: Sequence[str] | None,
+    side_info: SideInfoLike,
+    side_columns: Sequence[str] | None,
+    encoding: Encoding | None,
+) -> tuple[list[str], list[str]]:
+    """Return the columns of features and of side information; ``roles`` are those of other columns.
+
+    By default, the columns of side information are those of the encoding that `side_info` lacks, if
+    the table has all of them.
+    """
+    if side_info is not None and side_columns is not None:
+        advice = "To use both, join the columns of side_info to the frame and list all of them"
+        raise ValueError(f"Pass side_info or side_columns, not both. {advice} in side_columns.")
+    used = labels = check_columns(data, "task", as_columns(task))
+    for role, name in roles.items():
+        used = used + check_columns(data, role, [] if name is None else [name], used)
+    # The parts of a label with several columns can also be features or side information.
+    taken = used[len(labels) :] if len(labels) > 1 else used
+    given = read_frame(side_info, "side_info").columns if is_frame(side_info) else []
+    if encoding is not None:
+        names = [column.name for column in encoding.features]
+        if side_columns is None and (given or side_info is None):
+            side_columns = [c.name for c in encoding.side_info if c.name not in given]
+            if not set(side_columns) <= set(data.columns) - set(names):
+                side_columns = ()
+        if features is not None and list(features) != names:
+            raise ValueError("features: the encoding determines the features; leave features out.")
+        return names, check_columns(data, "side_columns", side_columns or (), taken)
+    side_names = check_columns(data, "side_columns", side_columns or (), taken)
+    others = other_columns(data.columns, (*used, *side_names))
+    names = check_columns(data, "features", others if features is None else features, taken)
+    if features is None and side_columns is None and (side_info is None or is_frame(side_info)):
+        constant = _constant_columns(data, task, names)
+        names = [name for name in names if name not in constant]
+        side_names = [name for name in constant if name not in given]
+    return names, side_names
+
+
+def collect(
+    X: Any,
+    y: np.ndarray,
+    grouping: Grouping,
+    side: SideInfo,
+    encoding: Encoding | None,
+    row_values: Mapping[str, np.ndarray | None],
+) -> tuple[dict[str, Any], np.ndarray]:
+    """Check the values of rows, encode side information, and collect the rows of each task.
+
+    Return the attributes of a `TaskSet`, and the order of the rows: row i of the tasks is row
+    ``order[i]`` of the table.
+    """
+    codes, labels = grouping
+
+    def where(row: int) -> str:
+        return f"task {native(labels[codes[row] : codes[row] + 1])[0]!r}, row {row}"
+
+    if encoding is None:
+        check_finite(X, "X", where)
+        check_finite(y, "y", where)
+    else:
+        side = side._replace(values=encoding.encode_side_info(side.values, side.names))
+        target = None if encoding.target is None else [encoding.target]
+        reader = "from_frame" if encoding.formula is None else "from_formula"
+        drop, impute = (f"TaskSet.{reader}(..., missing='{how}')" for how in ("drop", "impute"))
+        advice = f"Drop those rows, for example with {drop}."
+        imputing = f" To impute them, fit with {impute}." * (encoding.formula is None)
+        check_finite(X, "X", where, encoding.source_names, advice + imputing)
+        check_finite(y if target is None else y[:, None], "y", where, target, advice)
+    order = np.argsort(codes, kind="stable")
+    if (frequency := row_values.get("frequency_weight")) is not None:
+        order = order[frequency[order] > 0]
+        if encoding is not None and (count := len(codes) - len(order)):
+            dropped = (*encoding.dropped, ("frequency_weight 0", count))
+            encoding = replace(encoding, dropped=dropped)
+    # Copies: the user's arrays must neither become read-only nor be shared. `take` is faster than
+    # indexing.
+    rows = {"X": X[order] if sp.issparse(X) else X.take(order, axis=0), "y": y.take(order)}
+    for name, value in row_values.items():
+        rows[name] = None if value is None else value.take(order)
+    fields = {
+        "offsets": offsets_of(np.bincount(codes[order], minlength=len(labels))),
+        "labels": labels,
+        "side_info": side.values,
+        "side_names": side.names,
+        "feature_names": None if encoding is None else encoding.feature_names,
+        "encoding": encoding,
+    }
+    return rows | fields, order
+
+
+def offsets_of(sizes: ArrayLike) -> np.ndarray:
+    """Return the offsets (T + 1,) of tasks with these numbers of rows."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
 def _row_columns(
@@ -681,52 +716,21 @@ def _row_columns(
     return {role: name for role, name in named.items() if name is not None}
 
 
-def _side_columns(
-    data: Frame,
-    side_columns: Sequence[str] | None,
-    side_info: SideInfoLike,
-    encoding: Encoding | None,
-) -> Sequence[str]:
-    """Return the columns of side information.
-
-    By default these are the columns of the encoding that `side_info` lacks, if the table has all of
-    them.
-    """
-    if side_columns is not None or encoding is None:
-        return side_columns or ()
-    others = _side_table(side_info)
-    names = [column.name for column in encoding.side_info if column.name not in others]
-    features = {column.name for column in encoding.features}
-    usable = (others or side_info is None) and set(names) <= set(data.columns) - features
-    return names if usable else ()
-
-
-def _side_table(side_info: SideInfoLike) -> list[str]:
-    """Return the columns of side information, if it is a frame."""
-    return read_frame(side_info, "side_info").columns if is_frame(side_info) else []
-
-
-def _constant_columns(
-    data: Frame, task: TaskColumns, names: list[str], side_info: SideInfoLike
-) -> list[str]:
+def _constant_columns(data: Frame, task: TaskColumns, names: list[str]) -> list[str]:
     """Return the columns that become side information, with a warning.
 
     They are constant within tasks, but not in the table. Tasks with one row are ignored; if fewer
-    than `MIN_TASKS` others are left, the result is empty.
+    than 10 others are left, the result is empty.
     """
-    if side_info is not None and not is_frame(side_info):
-        return []
-    for n_rows in (FIRST_ROWS, len(data)):  # most columns vary within the first tasks
-        part = data.head(n_rows)
-        labelled, _ = complete_rows(part, as_columns(task), None, ())
-        if not names or not labelled.any():
+    for n_rows in (1_000, len(data)):  # most columns vary within the first tasks
+        part, _ = complete_rows(data.head(n_rows), as_columns(task))
+        if not names or not len(part):
             return []
-        part = part if labelled.all() else part.filter(labelled.tolist())
-        codes, _, first = group_tasks(part, task)
+        grouping = group_tasks(part, task)
         columns = {name: side_column(part[name]) for name in names}
-        names = [name for name in names if not first_difference(columns[name], codes, first)[1]]
-    several = first[np.bincount(codes) > 1]
-    if len(several) < MIN_TASKS:
+        names = [name for name in names if not first_difference(columns[name], grouping.codes)[1]]
+    several = grouping.first[np.bincount(grouping.codes) > 1]
+    if len(several) < 10:
         return []
     values = {name: _objects(native(columns[name][several])) for name in names}
     constant = [name for name in names if len({str(v) for v in values[name]} - {"None"}) > 1]
@@ -738,20 +742,21 @@ def _constant_columns(
 
 
 def complete_rows(
-    data: Frame, task: Sequence[str], target: str | None, others: Sequence[str]
-) -> tuple[NDArray[np.bool_], tuple[tuple[str, int], ...]]:
-    """Return a mask of the rows that are complete in these columns, and the number of incomplete
-    rows by reason.
+    data: Frame, task: Sequence[str], target: str | None = None, others: Sequence[str] = ()
+) -> tuple[Frame, list[tuple[str, int]]]:
+    """Return the rows that are complete in these columns, and the number of incomplete rows by
+    reason.
     """
+    roles = dict.fromkeys(task, ", the task")
+    if target is not None:
+        roles[target] = ", the target"
     complete, dropped = np.ones(len(data), dtype=bool), []
-    reasons = [(f"no {name!r}, the task", name) for name in task]
-    reasons += [(f"no {target!r}, the target", target)] if target is not None else []
-    for reason, name in (*reasons, *((f"no {name!r}", name) for name in others)):
+    for name in (*roles, *others):
         incomplete = complete & is_null(data[name])
         if incomplete.any():
-            dropped.append((reason, int(incomplete.sum())))
+            dropped.append((f"no {name!r}{roles.get(name, '')}", int(incomplete.sum())))
             complete &= ~incomplete
-    return complete, tuple(dropped)
+    return data if complete.all() else data.filter(complete.tolist()), dropped
 
 
 def group_tasks(data: Frame, task: TaskColumns) -> Grouping:
@@ -766,7 +771,7 @@ def group_tasks(data: Frame, task: TaskColumns) -> Grouping:
     for part in parts[1:]:
         codes = codes * len(part.labels) + part.codes
     grouping = group_labels(codes)
-    labels = [[native(part.labels)[i] for i in part.codes[grouping.first]] for part in parts]
+    labels = [native(part.labels[part.codes[grouping.first]]) for part in parts]
     return grouping._replace(labels=label_array(list(zip(*labels, strict=True))))
 
 
@@ -782,7 +787,7 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
         is_integer = column.kind == "number" and data[column.name].dtype.is_integer()
         if not (is_integer or column.kind == "levels") or data[column.name].is_null().any():
             continue
-        codes, labels, _ = group_rows(data[column.name].to_native(), len(data))
+        codes, labels = group_rows(data[column.name].to_native(), len(data))
         n_values, n_pairs = len(labels), len(np.unique(codes * n_tasks + grouping.codes))
         if n_values <= max(MANY_CATEGORIES, n_tasks) or n_values != n_pairs or n_tasks == 1:
             continue
@@ -792,5 +797,5 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
         if len(data) - n_values >= n_tasks:
             nested = f"make each value a task, task=[{task}, {column.name!r}], or {leave_out}"
             warn(f"{found}, like a second grouping in {task}: {nested}.")
-        elif is_integer and len(data) > MANY_ROWS and np.ptp(labels) < 2 * n_values:
+        elif is_integer and len(data) > 100 and np.ptp(labels) < 2 * n_values:
             warn(f"{found}. If they number the rows, {leave_out}.")

@@ -92,10 +92,6 @@ def segment_sums(values: Array, offsets: NDArray[np.int64]) -> Array:
     return total
 
 
-#: Maximum number of features whose means determine the order of the tasks.
-SORTED_COLUMNS = 50
-
-
 def in_content_order(tasks: TaskSet, seed: int = 0) -> TaskSet:
     """Return the tasks in a pseudorandom order that is determined by ``seed`` and by their rows.
 
@@ -104,8 +100,7 @@ def in_content_order(tasks: TaskSet, seed: int = 0) -> TaskSet:
     from the centre.
     """
     tasks = tasks.in_label_order(seed)
-    X = tasks.X[:, :SORTED_COLUMNS]
-    rows = np.column_stack([tasks.y, X.toarray() if tasks.is_sparse else X])
+    rows = np.column_stack([tasks.y, dense(tasks.X[:, :50])])  # more columns would take long
     sizes, frequency = tasks.n_observed, tasks.frequency_weight
     rows = rows if frequency is None else rows * frequency[:, None]
     means = segment_sums(rows, tasks.offsets) / np.where(sizes > 0, sizes, 1.0)[:, None]
@@ -198,9 +193,9 @@ LIMIT = 1e15
 #: The same limit for features in models of classes and counts, whose linear predictor is
 #: exponentiated.
 RESPONSE_LIMIT = 1e4
-#: Columns with a larger root mean square are an error, and those below `LEAST_SCALE` are not
-#: scaled, because ratios of two scales and their squares must be finite.
-LEAST_SCALE, MAX_SCALE = 1e-70, 1e70
+#: Columns with a smaller root mean square are not scaled, and those above its inverse are an error,
+#: because ratios of two scales and their squares must be finite.
+LEAST_SCALE = 1e-70
 
 
 @dataclass(frozen=True)
@@ -247,8 +242,8 @@ class Scaling(Record):
                 squares = ((tasks.X - shift) ** 2).sum(axis=0)
         columns = _usable(np.sqrt(squares / n), shift)
         target = _usable(np.array([np.sqrt(squared_target / n)]), np.array([target_shift]))
-        _check_limit("X", columns, np.full(d, MAX_SCALE), tasks.feature_names)
-        _check_limit("y", target, np.array([MAX_SCALE]))
+        _check_limit("X", columns, np.full(d, 1 / LEAST_SCALE), tasks.feature_names)
+        _check_limit("y", target, np.array([1 / LEAST_SCALE]))
         if fit_intercept:
             columns, shift = np.append(columns, 1.0), np.append(shift, 0.0)
         return cls(columns, float(target[0]), shift, target_shift, bool(fit_intercept))

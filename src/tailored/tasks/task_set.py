@@ -39,26 +39,23 @@ from .._utils.validation import (
 )
 from .describing import Description
 from .encoding import ROW_VALUES, Encoding, SideInfo, as_columns, class_positions
-from .parsing import parse
+from .formula import parse
 from .reading import (
-    TableRows,
     check_row_values,
+    collect,
     constant_values,
     distinct_labels,
     group_rows,
     label_keys,
+    offsets_of,
     positions_of,
     read_labels,
     read_long_table,
     read_side_info,
     row_keys,
     side_from_rows,
-    side_types,
 )
 
-#: In `single_rows`, a row with frequency n is repeated n times, but at most MOST_SINGLE_ROWS /
-#: (number of rows) times, or FEWEST_REPEATS times if that is more.
-MOST_SINGLE_ROWS, FEWEST_REPEATS = 100_000, 4
 #: A number of rows of a task (int), or a fraction of them (float).
 Share = int | float
 
@@ -75,14 +72,12 @@ FIELDS = (
 )
 
 
-class _Fields(NamedTuple):
-    X: Any
-    y: np.ndarray
-    side_info: np.ndarray | None
-    label: Any
-
-
-class Task(_Fields):
+class Task(
+    NamedTuple(
+        "_Fields",
+        [("X", Any), ("y", np.ndarray), ("side_info", np.ndarray | None), ("label", Any)],
+    )
+):
     """One task, as a tuple of its rows (a view), its targets, its side information (or None) and
     its label.
     """
@@ -167,12 +162,11 @@ class TaskSet(Stored):
             side_info, values = read_as.read_columns(X, side_info, **values)
         side = read_side_info(side_info, grouping, has_labels=groups is not None)
         if read_as is not None and encoding is None:
-            read_as = read_as.with_side_info(side, side_types(side_info, side.names))
+            read_as = read_as.with_side_info(side)
         row_values = {
             name: check_row_values(name, value, len(target)) for name, value in values.items()
         }
-        table = TableRows(rows, target, grouping, side, read_as, row_values)
-        self._store(**collect(table)[0])
+        self._store(**collect(rows, target, grouping, side, read_as, row_values)[0])
 
     @classmethod
     def from_frame(
@@ -231,7 +225,7 @@ class TaskSet(Stored):
         """
         task = task if isinstance(task, str) else as_columns(task)
         columns = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
-        rows = read_long_table(
+        fields, _ = read_long_table(
             frame,
             task,
             target,
@@ -243,7 +237,7 @@ class TaskSet(Stored):
             row_columns=columns,
             time=time,
         )
-        return cls.from_arrays(**collect(rows)[0])
+        return cls.from_arrays(**fields)
 
     @classmethod
     def from_formula(
@@ -283,7 +277,7 @@ class TaskSet(Stored):
         used = [parsed.target, *as_columns(parsed.task), *parsed.columns]
         require_columns(read_frame(frame, "frame"), "formula", used)
         columns = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
-        rows = read_long_table(
+        fields, _ = read_long_table(
             frame,
             parsed.task,
             parsed.target,
@@ -295,7 +289,7 @@ class TaskSet(Stored):
             time=time,
             formula=parsed,
         )
-        return cls.from_arrays(**collect(rows)[0])
+        return cls.from_arrays(**fields)
 
     @classmethod
     def from_tasks(cls, tasks: Iterable[Sequence[Any]], labels: ValuesLike = None) -> Self:
@@ -439,7 +433,8 @@ class TaskSet(Stored):
         """
         if (n := self.frequency_weight) is None:
             return self
-        copies = row_copies(self)
+        most = max(100_000 // max(len(n), 1), 4)
+        copies = np.where(n == np.rint(n), np.minimum(n, most), 1.0).astype(np.int64)
         index, first = np.repeat(np.arange(len(n)), copies), offsets_of(copies)
         values, copies = self.rows(index), copies[index]
         # A row of frequency n becomes c copies: the integers (n + i) // c, i < c, differ by at most
@@ -456,11 +451,10 @@ class TaskSet(Stored):
         return len(self.labels)
 
     def __iter__(self) -> Iterator[Task]:
-        bounds = self.offsets.tolist()
-        for t in range(len(self)):
-            yield self._task(t, bounds[t], bounds[t + 1])
+        return map(self._task, range(len(self)))
 
-    def _task(self, t: int, start: int, stop: int) -> Task:
+    def _task(self, t: int) -> Task:
+        start, stop = self.offsets[t : t + 2].tolist()
         side = None if self.side_info is None else self.side_info[t]
         task = Task(self.X[start:stop], self.y[start:stop], side, native(self.labels[t : t + 1])[0])
         if self.feature_names is not None or self.side_names is not None:
@@ -487,38 +481,27 @@ class TaskSet(Stored):
         if is_integer(key):
             if not -len(self) <= key < len(self):
                 raise IndexError(f"position {key} is out of range: there are {len(self)} tasks.")
-            t = int(key) % len(self)
-            return self._task(t, self.offsets[t], self.offsets[t + 1])
-        if isinstance(key, slice):
-            start, stop, step = key.indices(len(self))
-            if step == 1:
-                return self._range(start, max(start, stop))
-            return self._take(np.arange(start, stop, step))
-        return self._take(check_positions(key, len(self)))
-
-    def _range(self, start: int, stop: int) -> Self:
-        """Return tasks start .. stop-1, as views."""
-        offsets = self.offsets[start : stop + 1]
-        rows = slice(offsets[0], offsets[-1])
-        return self._with(rows, offsets - offsets[0], slice(start, stop))
-
-    def _take(self, index: np.ndarray) -> Self:
-        ascending = np.sort(index)
-        repeated = ascending[1:][ascending[1:] == ascending[:-1]]
-        if len(repeated):
-            label = native(self.labels[repeated])[0]
-            raise ValueError(
-                f"task {label!r} is taken twice, but the labels of a TaskSet must be distinct."
-            )
-        return self._with(*rows_of_tasks(self.offsets, index), index)
-
-    def _with(
-        self, rows: slice | np.ndarray, offsets: np.ndarray, index: slice | np.ndarray
-    ) -> Self:
-        """Return the tasks at the positions `index`; `rows` selects their rows."""
-        side = None if self.side_info is None else self.side_info[index]
+            return self._task(int(key) % len(self))
+        rows: slice | np.ndarray
+        if isinstance(key, slice) and key.step in (None, 1):
+            start, stop, _ = key.indices(len(self))
+            key = slice(start, max(start, stop))
+            offsets = self.offsets[start : key.stop + 1]
+            rows, offsets = slice(offsets[0], offsets[-1]), offsets - offsets[0]  # views
+        else:
+            key = np.arange(len(self))[key] if isinstance(key, slice) else key
+            key = check_positions(key, len(self))
+            ascending = np.sort(key)
+            repeated = ascending[1:][ascending[1:] == ascending[:-1]]
+            if len(repeated):
+                label = native(self.labels[repeated])[0]
+                raise ValueError(
+                    f"task {label!r} is taken twice, but the labels of a TaskSet must be distinct."
+                )
+            rows, offsets = rows_of_tasks(self.offsets, key)
+        side = None if self.side_info is None else self.side_info[key]
         return self.replace(
-            **self.rows(rows), offsets=offsets, labels=self.labels[index], side_info=side
+            **self.rows(rows), offsets=offsets, labels=self.labels[key], side_info=side
         )
 
     def index_of(self, labels: ValuesLike) -> np.ndarray:
@@ -549,9 +532,7 @@ class TaskSet(Stored):
 
     def without_rows(self) -> Self:
         """Return the same tasks without any rows."""
-        return self.with_rows(
-            np.zeros(len(self.y), dtype=bool), np.zeros(len(self), dtype=np.int64)
-        )
+        return self.with_rows(np.zeros(len(self.y), dtype=bool), np.zeros(len(self), np.int64))
 
     def in_label_order(self, seed: int = 0) -> Self:
         """Return the tasks in a pseudorandom order, that of their hashed labels.
@@ -609,9 +590,7 @@ class TaskSet(Stored):
         counts = _task_counts(sizes, len(self))
         order = check_rng(random_state).permutation(len(self)) if shuffle else np.arange(len(self))
         ends = np.cumsum(counts)
-        return [
-            self._take(order[end - count : end]) for end, count in zip(ends, counts, strict=True)
-        ]
+        return [self[order[end - count : end]] for end, count in zip(ends, counts, strict=True)]
 
     def support_query(
         self, support: float = 0.5, random_state: RandomState = None, shuffle: bool = True
@@ -630,20 +609,12 @@ class TaskSet(Stored):
             If False, the first rows are the support.
         """
         self = self.single_rows()
-        chosen, n_support = self.support_rows(support, random_state, shuffle)
-        return self.with_rows(chosen, n_support), self.with_rows(~chosen, self.sizes - n_support)
-
-    def support_rows(
-        self, support: float, random_state: RandomState, shuffle: bool = True
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return a mask of the support rows of `support_query`, for rows without frequencies, and
-        their number per task.
-        """
         n_support, keys = row_counts(check_share("support", support), self.sizes), None
         if shuffle:
             seed = np.frombuffer(check_rng(random_state).bytes(8), dtype="<u8")
             keys = row_keys(seed, self.task_of_row, row_ranks(self))
-        return np.asarray(row_ranks(self, keys) < n_support[self.task_of_row]), n_support
+        chosen = row_ranks(self, keys) < n_support[self.task_of_row]
+        return self.with_rows(chosen, n_support), self.with_rows(~chosen, self.sizes - n_support)
 
     @property
     def task_of_row(self) -> NDArray[np.intp]:
@@ -696,12 +667,9 @@ class TaskSet(Stored):
         first = check_same_columns(sets)
         values: dict[str, Any] = {}
         for name in ROW_VALUES:
-            if any(getattr(each, name) is not None for each in sets):
-                parts = [getattr(each, name) for each in sets]
-                pairs = zip(parts, sets, strict=True)
-                values[name] = np.concatenate(
-                    [np.ones(len(each.y)) if part is None else part for part, each in pairs]
-                )
+            parts = [(getattr(each, name), np.ones(len(each.y))) for each in sets]
+            if any(part is not None for part, _ in parts):
+                values[name] = np.concatenate([b if a is None else a for a, b in parts])
         if first.side_info is not None:  # float64 and objects become objects
             values["side_info"] = np.concatenate([each.side_info for each in sets])
         return cls.from_arrays(
@@ -714,60 +682,6 @@ class TaskSet(Stored):
             encoding=first.encoding if all(e.encoding == first.encoding for e in sets) else None,
             **values,
         )
-
-
-def collect(table: TableRows) -> tuple[dict[str, Any], np.ndarray]:
-    """Check the values of rows, encode side information, and collect the rows of each task.
-
-    Return the attributes of a `TaskSet`, and the order of the rows: row i of the tasks is row
-    ``order[i]`` of the table.
-    """
-    X, y, grouping, side, encoding, row_values = table
-    codes, labels = grouping.codes, grouping.labels
-
-    def where(row: int) -> str:
-        return f"task {native(labels[codes[row] : codes[row] + 1])[0]!r}, row {row}"
-
-    if encoding is None:
-        check_finite(X, "X", where)
-        check_finite(y, "y", where)
-    else:
-        side = encoding.encode_side_info(*side)
-        target = None if encoding.target is None else [encoding.target]
-        reader = "from_frame" if encoding.formula is None else "from_formula"
-        drop, impute = (f"TaskSet.{reader}(..., missing='{how}')" for how in ("drop", "impute"))
-        advice = f"Drop those rows, for example with {drop}."
-        imputing = f" To impute them, fit with {impute}." * (encoding.formula is None)
-        check_finite(X, "X", where, encoding.source_names, advice + imputing)
-        check_finite(y if target is None else y[:, None], "y", where, target, advice)
-    order = np.argsort(codes, kind="stable")
-    if (frequency := row_values.get("frequency_weight")) is not None:
-        order = order[frequency[order] > 0]
-        if encoding is not None and (count := len(codes) - len(order)):
-            dropped = (*encoding.dropped, ("frequency_weight 0", count))
-            encoding = replace(encoding, dropped=dropped)
-    # Copies: the user's arrays must neither become read-only nor be shared. `take` is faster than
-    # indexing.
-    rows = {"X": X[order] if sp.issparse(X) else X.take(order, axis=0), "y": y.take(order)}
-    for name, value in row_values.items():
-        rows[name] = None if value is None else value.take(order)
-    fields = {
-        "offsets": offsets_of(np.bincount(codes[order], minlength=len(labels))),
-        "labels": labels,
-        "side_info": side.values,
-        "side_names": side.names,
-        "feature_names": None if encoding is None else encoding.feature_names,
-        "encoding": encoding,
-    }
-    return rows | fields, order
-
-
-def row_copies(tasks: TaskSet) -> NDArray[np.int64]:
-    """Return the number of copies (n,) of each row in `TaskSet.single_rows`."""
-    if (n := tasks.frequency_weight) is None:
-        return np.ones(len(tasks.y), dtype=np.int64)
-    most = max(MOST_SINGLE_ROWS // max(len(n), 1), FEWEST_REPEATS)
-    return np.where(n == np.rint(n), np.minimum(n, most), 1.0).astype(np.int64)
 
 
 def row_ranks(tasks: TaskSet, keys: np.ndarray | None = None) -> NDArray[np.int64]:
@@ -797,15 +711,11 @@ def check_same_columns(sets: Sequence[TaskSet]) -> TaskSet:
     for i, other in enumerate(sets):
         for name in ("n_features", "feature_names", "side_names", "n_side_info"):
             mine, theirs = getattr(first, name), getattr(other, name)
-            if not _equal(mine, theirs) and (first.n_features or name != "feature_names"):
+            if not np.array_equal(mine, theirs) and (first.n_features or name != "feature_names"):
                 raise ValueError(
                     f"sets[{i}] has {name} {theirs}, and sets[0] has {mine}: they must agree."
                 )
     return first
-
-
-def _equal(a: Any, b: Any) -> bool:
-    return a is b or (a is not None and b is not None and np.array_equal(a, b))
 
 
 def _stack(parts: list[Any]) -> Any:
@@ -876,11 +786,6 @@ def target_positions(tasks: TaskSet, classes: ArrayLike) -> np.ndarray:
     """Return the positions of a task set's targets among the classes of a learner."""
     # The table may lack some of the learner's classes.
     return class_positions(native(np.asarray(classes)), native(class_labels(tasks)))
-
-
-def offsets_of(sizes: ArrayLike) -> np.ndarray:
-    """Return the offsets (T + 1,) of tasks with these numbers of rows."""
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
 def rows_of_tasks(
