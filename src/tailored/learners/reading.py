@@ -273,7 +273,7 @@ def check_tasks(
         return _align_side_info(learner, tasks)
     if not len(tasks.y):
         raise ValueError("X: none of the tasks has a row; pass tasks with rows")
-    learner.n_side_info_in_ = 0 if tasks.side_info is None else tasks.side_info.shape[1]
+    learner.n_side_info_in_ = tasks.n_side_info
     learner.columns_in_ = {"task": None, "target": None, "side_info": tasks.side_names}
     if (encoding := tasks.encoding) is not None:
         learner.encoding_ = encoding

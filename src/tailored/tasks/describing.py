@@ -35,12 +35,12 @@ class Description:
         rows = list(_columns(tasks))
         dropped = [f"{plural(count, 'row')} with {reason}" for reason, count in encoding.dropped]
         dropped += [f"{column.name} (constant)" for column in encoding.features if not column.names]
-        n_side = 0 if tasks.side_info is None else tasks.side_info.shape[1]
+        n_features = len(rows) - tasks.n_side_info
         sizes = tasks.sizes if len(tasks) else np.zeros(1)
         numbers = [
             f"{plural(len(tasks), 'task')}{task}, {plural(len(tasks.y), 'row')}{target}",
             f"rows per task: {_range(sizes)}, median {_number(np.median(sizes))}",
-            f"columns: {plural(len(rows) - n_side, 'feature')}, {n_side} of side information",
+            f"columns: {plural(n_features, 'feature')}, {tasks.n_side_info} of side information",
             f"dropped: {', '.join(dropped) or 'nothing'}",
         ]
         header = ("column", "role", "kind", "read as")

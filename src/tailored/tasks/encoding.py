@@ -396,12 +396,14 @@ class Encoding(Record):
             X, names = np.column_stack([X, rest]), [*names, f"{column.name}={column.categories[0]}"]
         return self.formula.design(X, names)
 
-    def encode_target(self, column: Column, is_new: bool) -> tuple[Encoding, np.ndarray]:
-        """Return the encoding with classes, and the targets.
+    def encode_target(self, frame: Frame, is_new: bool) -> tuple[Encoding, np.ndarray]:
+        """Return the encoding with classes, and the targets, which are zero without a column.
 
         Strings and booleans become positions of the sorted classes.
         """
-        title = f"The target column {self.target!r}"
+        if self.target is None:
+            return self, np.zeros(len(frame))
+        column, title = frame[self.target], f"The target column {self.target!r}"
         has_classes = bool(self.classes)
         if is_new:
             has_classes = column.dtype in (nw.String, nw.Categorical, nw.Enum, nw.Boolean)

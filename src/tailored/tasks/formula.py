@@ -284,17 +284,15 @@ def _columns(terms: Any, features: Sequence[ColumnEncoding]) -> Iterator[tuple[s
     for part in terms.get_model_matrix(pandas.DataFrame(row)).model_spec.structure:
         for scoped in part.scoped_terms:
             choices = []
-            for factor in reversed(
-                list(scoped.factors)
-            ):  # the first factor varies fastest, as in R
+            for factor in scoped.factors:
                 name = _column(factor.factor.expr)
                 known = categories[name][bool(factor.reduced) :] if name in categories else None
                 choices.append(
                     [name] if known is None else [f"{name}={category}" for category in known]
                 )
-            yield from (
-                column[::-1] for column in product(*choices) if column and column != (_PLACE,)
-            )
+            for column in product(*choices[::-1]):  # the first factor varies fastest, as in R
+                if column and column != (_PLACE,):
+                    yield column[::-1]
 
 
 def _refuse(text: str, reason: str) -> NoReturn:

@@ -420,29 +420,22 @@ def side_from_rows(rows: list[Any], labels: list[Any]) -> SideInfo:
     names = list(rows[0]) if all(isinstance(row, Mapping) for row in rows) else None
     cells: list[list[Any]] = []
     for row, label in zip(rows, labels, strict=True):
-        if names is None:
-            cells.append(_cells(row, label))
-            found, first = f"{len(cells[-1])} values", f"{len(cells[0])} values"
-        else:
+        if names is not None:
             cells.append([row.get(name) for name in names])
-            found, first = (
-                f"the keys {sorted(map(str, row))}",
-                f"the keys {sorted(map(str, names))}",
-            )
+            found, first = (f"the keys {sorted(map(str, keys))}" for keys in (row, names))
+        else:
+            values = np.asarray(row, dtype=object)
+            if values.ndim > 1 or isinstance(row, Mapping):
+                kinds = "a number, a 1-D vector or, for all tasks, a dict of named values"
+                expected = f"must be {kinds}; got {type(row).__name__}"
+                raise TypeError(f"side information of task {label!r} {expected}.")
+            cells.append(values.ravel().tolist())
+            found, first = (f"{len(own)} values" for own in (cells[-1], cells[0]))
         if found != first:
             expected = f"and that of task {labels[0]!r} has {first}. Give all tasks the same."
             raise ValueError(f"side information of task {label!r} has {found}, {expected}")
     columns = [_objects(column) for column in zip(*cells, strict=True)]
     return _table(columns, names, labels)
-
-
-def _cells(row: Any, label: Any) -> list[Any]:
-    values = np.asarray(row, dtype=object)
-    if values.ndim > 1 or isinstance(row, Mapping):
-        expected = "a number, a 1-D vector or, for all tasks, a dict of named values"
-        found = f"got {type(row).__name__}"
-        raise TypeError(f"side information of task {label!r} must be {expected}; {found}.")
-    return values.ravel().tolist()
 
 
 def _objects(values: Iterable[Any]) -> np.ndarray:
@@ -539,19 +532,18 @@ def read_long_table(
     """
     data, is_new, labels = read_frame(frame, "frame"), encoding is None, as_columns(task)
     check_choice("missing", missing, ("error", "drop", "impute"))
-    if isinstance(side_info, np.ndarray | list | tuple):
-        raise TypeError(f"side_info is of type {type(side_info).__name__}. {BY_LABEL}")
+    if encoding is not None and missing == "impute" and not encoding.imputes:
+        advice = "Use missing='impute' for the training table."
+        raise ValueError(f"missing: the encoding has no column means for imputation. {advice}")
     values = _row_columns(data, encoding, target, row_columns or {})
-    roles = {"target": target, **values}
     names, side_names = _features_and_side(
-        data, task, roles, features, side_info, side_columns, encoding
+        data, task, {"target": target, **values}, features, side_info, side_columns, encoding
     )
     if time is not None and time not in names:
         raise ValueError(f"time: {time!r} is not one of the features: {name_some(names, 12)}")
     dropped: list[tuple[str, int]] = []
     if missing != "error":
         used = [*values.values(), *(names if missing == "drop" else ())]
-        used = [name for name in used if name in data.columns]
         data, dropped = complete_rows(data, labels, target, used)
     if not len(data):
         reasons = "; ".join(f"{count:,} have {reason}" for reason, count in dropped)
@@ -566,26 +558,19 @@ def read_long_table(
         if formula is not None:
             encoding, X = formula.apply(encoding, X)
     else:
-        if missing == "impute" and not encoding.imputes:
-            advice = "Use missing='impute' for the training table."
-            found = "the encoding has no column means for imputation"
-            raise ValueError(f"missing: {found}. {advice}")
-        X = encoding.encode_features(data, "frame")
         encoding = replace(encoding, task=task, target=target)
+        X = encoding.encode_features(data, "frame")
     side = read_side_info(side_info, grouping, task=labels)
     if side_names:
         side = _with_columns(side, data.select(side_names), grouping)
     if is_new:
         encoding = encoding.with_side_info(side)
-    y = np.zeros(len(data))
-    if target is not None:
-        encoding, y = encoding.encode_target(data[target], is_new)
+    encoding, y = encoding.encode_target(data, is_new)
     row_values = {
         role: check_row_values(role, numeric_column(data[name], role), len(data))
         for role, name in values.items()
     }
-    time = encoding.time if time is None else time
-    encoding = replace(encoding, dropped=tuple(dropped), time=time, **values)
+    encoding = replace(encoding, dropped=tuple(dropped), time=time or encoding.time, **values)
     return collect(X, y, grouping, side, encoding, row_values)
 
 
@@ -612,6 +597,8 @@ def _features_and_side(
     By default, the columns of side information are those of the encoding that `side_info` lacks, if
     the table has all of them.
     """
+    if isinstance(side_info, np.ndarray | list | tuple):
+        raise TypeError(f"side_info is of type {type(side_info).__name__}. {BY_LABEL}")
     if side_info is not None and side_columns is not None:
         advice = "To use both, join the columns of side_info to the frame and list all of them"
         raise ValueError(f"Pass side_info or side_columns, not both. {advice} in side_columns.")
@@ -732,8 +719,8 @@ def _constant_columns(data: Frame, task: TaskColumns, names: list[str]) -> list[
     several = grouping.first[np.bincount(grouping.codes) > 1]
     if len(several) < 10:
         return []
-    values = {name: _objects(native(columns[name][several])) for name in names}
-    constant = [name for name in names if len({str(v) for v in values[name]} - {"None"}) > 1]
+    values = {name: native(columns[name][several]) for name in names}
+    constant = [n for n in names if len({str(v) for v in values[n] if not is_missing(v)}) > 1]
     if constant:
         found = name_some(constant, len(constant))
         advice = "To keep them as features, use TaskSet.from_frame(..., side_columns=[])."
@@ -751,7 +738,7 @@ def complete_rows(
     if target is not None:
         roles[target] = ", the target"
     complete, dropped = np.ones(len(data), dtype=bool), []
-    for name in (*roles, *others):
+    for name in (*roles, *(name for name in others if name in data.columns)):
         incomplete = complete & is_null(data[name])
         if incomplete.any():
             dropped.append((f"no {name!r}{roles.get(name, '')}", int(incomplete.sum())))

@@ -425,10 +425,10 @@ def _usable(scale: Array, shift: Array) -> Array:
 
 def column_range(X: Any) -> Array:
     """Return the smallest and the largest value of each column, (2, d); without rows, ∞ and −∞."""
-    if X.shape[0] == 0:
-        return np.array([[np.inf], [-np.inf]]) * np.ones(X.shape[1])
-    is_sparse = sparse.issparse(X) and X.shape[1]
-    return np.array(min_max_axis(X, 0) if is_sparse else (dense(X).min(0), dense(X).max(0)))
+    if sparse.issparse(X) and min(X.shape):
+        return np.array(min_max_axis(X, 0))
+    X = dense(X)
+    return np.array([X.min(0, initial=np.inf), X.max(0, initial=-np.inf)])
 
 
 def _largest(X: Any) -> Array:
@@ -443,11 +443,8 @@ def _check_limit(name: str, values: Array, limits: Array, names: Any = None) -> 
     if not beyond.any():
         return
     j = int(np.argmax(beyond))
-    title = (
-        "the targets have"
-        if name == "y"
-        else f"column {j if names is None else repr(names[j])} has"
-    )
+    column = f"column {j if names is None else repr(names[j])} has"
+    title = "the targets have" if name == "y" else column
     sizes = f"({values[j]:.3g}, limit {limits[j]:.3g})".replace("inf, ", "")
     advice = "Rescale the data, use the same units in fit and predict, or drop those rows."
     raise ValueError(f"{name}: {title} values too large for this model {sizes}. {advice}")

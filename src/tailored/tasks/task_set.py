@@ -59,18 +59,6 @@ from .reading import (
 #: A number of rows of a task (int), or a fraction of them (float).
 Share = int | float
 
-FIELDS = (
-    "X",
-    "y",
-    "offsets",
-    "labels",
-    "side_info",
-    "side_names",
-    "feature_names",
-    "encoding",
-    *ROW_VALUES,
-)
-
 
 class Task(
     NamedTuple(
@@ -433,7 +421,7 @@ class TaskSet(Stored):
         """
         if (n := self.frequency_weight) is None:
             return self
-        most = max(100_000 // max(len(n), 1), 4)
+        most = max(100_000 // max(len(n), 1), 4)  # copies of a row
         copies = np.where(n == np.rint(n), np.minimum(n, most), 1.0).astype(np.int64)
         index, first = np.repeat(np.arange(len(n)), copies), offsets_of(copies)
         values, copies = self.rows(index), copies[index]
@@ -786,6 +774,10 @@ def target_positions(tasks: TaskSet, classes: ArrayLike) -> np.ndarray:
     """Return the positions of a task set's targets among the classes of a learner."""
     # The table may lack some of the learner's classes.
     return class_positions(native(np.asarray(classes)), native(class_labels(tasks)))
+
+
+#: The attributes of a task set.
+FIELDS = tuple(TaskSet.__annotations__)
 
 
 def rows_of_tasks(
