@@ -172,19 +172,7 @@ def parse(text: str) -> ParsedFormula:
             text,
             "the task and the columns that vary must be in parentheses, as in (1 | g) or (x | g)",
         )
-    group, *others = dict.fromkeys(group.strip() for *_, group in bars)
-    if others:
-        crossed = (
-            f"TaskSet.from_frame(..., task={group!r}), with {others[0]!r} as a column of strings"
-        )
-        found = f"there is more than one group: {group!r} and {others[0]!r}"
-        _refuse(text, f"{found}. For crossed groups, use {crossed}")
-    if "/" in group:
-        outer, pair = group.split("/")[0].strip(), group.replace("/", ":")
-        _refuse(
-            text,
-            f"{group!r} is nested. Write {outer} + (1 | {pair}); effects of {outer} are then fixed",
-        )
+    group = _group(text, [group.strip() for *_, group in bars])
     fixed, *random = _read(
         text, [_BAR.sub(f" {_PLACE} ", right), *(columns for columns, *_ in bars)]
     )
@@ -214,6 +202,24 @@ def parse(text: str) -> ParsedFormula:
         sorted(plain | categorical),
         categorical,
     )
+
+
+def _group(text: str, groups: Sequence[str]) -> str:
+    """Return the only group of a formula; raise ValueError for crossed and nested groups."""
+    group, *others = dict.fromkeys(groups)
+    if others:
+        crossed = (
+            f"TaskSet.from_frame(..., task={group!r}), with {others[0]!r} as a column of strings"
+        )
+        found = f"there is more than one group: {group!r} and {others[0]!r}"
+        _refuse(text, f"{found}. For crossed groups, use {crossed}")
+    if "/" in group:
+        outer, pair = group.split("/")[0].strip(), group.replace("/", ":")
+        _refuse(
+            text,
+            f"{group!r} is nested. Write {outer} + (1 | {pair}); effects of {outer} are then fixed",
+        )
+    return group
 
 
 def _read(text: str, parts: Sequence[str]) -> list[Any]:

@@ -561,8 +561,7 @@ def read_long_table(
         encoding = replace(encoding, task=task, target=target)
         X = encoding.encode_features(data, "frame")
     side = read_side_info(side_info, grouping, task=labels)
-    if side_names:
-        side = _with_columns(side, data.select(side_names), grouping)
+    side = _with_columns(side, data.select(side_names), grouping)
     if is_new:
         encoding = encoding.with_side_info(side)
     encoding, y = encoding.encode_target(data, is_new)
@@ -576,6 +575,8 @@ def read_long_table(
 
 def _with_columns(side: SideInfo, data: Frame, grouping: Grouping) -> SideInfo:
     """Return side information with further columns, which have a value for each row of X."""
+    if not data.columns:
+        return side
     columns = list(map(side_column, data.iter_columns()))
     table: Any = side_from_columns(columns, data.columns, grouping).values
     table = table if side.values is None else np.column_stack([side.values, table])
