@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tailored import TaskSet
-from tailored.gaussian.errors import mean_covariance, task_estimates
+from tailored.gaussian.errors import mean_covariance
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.side import Effect, SideFit, Term
@@ -29,15 +29,6 @@ def blocks(tasks):
 
 
 MODEL = Mixture(np.ones(1), np.array([[0.3, -0.2]]), np.array([[[0.5, 0.2], [0.2, 0.8]]]), 0.4)
-
-
-def test_mean_covariance_is_that_of_generalised_least_squares():
-    tasks = draw(30)
-    found = mean_covariance(MODEL, Moments.of(tasks, Scaling.raw(1, True)), learn_mean=True)
-    W, information = MODEL.covariances[0], 0.0
-    for X, _ in blocks(tasks):
-        information = information + X.T @ np.linalg.inv(X @ W @ X.T + 0.4 * np.eye(len(X))) @ X
-    np.testing.assert_allclose(found.of(2, {0: 1.0}), np.linalg.inv(information), rtol=1e-8)
 
 
 @pytest.mark.parametrize("intercept_only", [False, True])
@@ -92,25 +83,3 @@ def test_collinear_columns_have_no_standard_error_and_columns_of_zeros_are_left_
         narrow = mean_covariance(unit, Moments.of(tasks, Scaling.raw(1, True)), learn_mean=True)
         np.testing.assert_allclose(found[np.ix_([0, 2], [0, 2])], narrow.of(2, {0: 1.0}), rtol=1e-9)
         assert not found[1].any()
-
-
-def test_task_standard_errors_are_those_of_hendersons_equations():
-    """Var(ŵ − w) from the inverse of the mixed model's equations for b and all deviations."""
-    tasks = draw(6)
-    statistics = Moments.of(tasks, Scaling.raw(1, True))
-    mean = mean_covariance(MODEL, statistics, learn_mean=True)
-    found = task_estimates(MODEL, statistics, mean)[1]
-    T, W, s2 = 6, MODEL.covariances[0], MODEL.noise
-    equations = np.zeros((2 + 2 * T, 2 + 2 * T))
-    for t, (X, _) in enumerate(blocks(tasks)):
-        own = slice(2 + 2 * t, 4 + 2 * t)
-        gram = X.T @ X / s2
-        equations[:2, :2] += gram
-        equations[:2, own], equations[own, :2] = gram, gram
-        equations[own, own] = gram + np.linalg.inv(W)
-    inverse = np.linalg.inv(equations)
-    for t in range(T):
-        pick = np.zeros((2, 2 + 2 * T))
-        pick[:, :2] = np.eye(2)
-        pick[:, 2 + 2 * t : 4 + 2 * t] = np.eye(2)
-        np.testing.assert_allclose(found[t], pick @ inverse @ pick.T, rtol=1e-8)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 from scipy import sparse
 
 from reference import mixture_posterior
-from tailored.gaussian import factor_em
 from tailored.gaussian.factor_em import (
     NOISE_TASKS,
     FactorModel,
@@ -146,48 +144,6 @@ def test_sums_are_those_of_dense_algebra(one_hot, intercept, rank):
         )
 
 
-@pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("rank", [1, 2])
-def test_scores_have_the_prior_of_their_regression_on_side_information(intercept, rank):
-    rows, model = make_rows(True, n_side=2, n_tasks=30), make_model(intercept, n_side=2, rank=rank)
-    gamma = np.array([0.5, 2.0])
-    model = replace(model, relevance=gamma)
-    found = factor_em._score_prior(model, factor_sums(model, rows))
-    z, C = map(np.array, zip(*(dense_task(model, rows, t)[4][1:] for t in range(30)), strict=True))
-    rest = z - found.score_mean - rows.side @ found.effect
-    np.testing.assert_allclose(rest.sum(axis=0), 0.0, atol=1e-9)
-    np.testing.assert_allclose(rows.side.T @ rest, found.effect / gamma[:, None], atol=1e-9)
-    np.testing.assert_allclose(
-        found.score_covariance, (rest.T @ rest + C.sum(axis=0)) / 30, atol=1e-9
-    )
-    # MacKay's update; the intercept is eliminated from the design.
-    v = rows.side - rows.side.mean(axis=0)
-    known = 1.0 - np.diag(np.linalg.inv(v.T @ v + np.diag(1.0 / gamma))) / gamma
-    squares = np.diag(found.effect @ np.linalg.inv(found.score_covariance) @ found.effect.T)
-    expected = np.maximum(squares / len(found.score_mean) / known, 0.01 * gamma)
-    np.testing.assert_allclose(found.relevance, expected, rtol=1e-9)
-
-
-@pytest.mark.parametrize("intercept", [True, False])
-def test_noise_of_one_hot_rows_is_their_mean_square(intercept):
-    rows, model = make_rows(True), make_model(intercept)
-    sums = factor_sums(model, rows)
-    moved = factor_em._move_columns(model, sums)
-    squares = np.zeros(D)
-    for t in range(len(rows)):
-        _, z, C = dense_task(model, rows, t)[4]
-        X, G, _, left, _ = dense_task(moved, rows, t)
-        h, rest = np.append(1.0, z[:RANK]), left - G @ z
-        second = np.outer(h, h) + np.pad(C[:RANK, :RANK], (1, 0))
-        uncertain = np.einsum("jab,ab->j", moved.column_covariances, second)
-        squares += (X**2).T @ (rest**2 + np.diag(G @ C @ G.T)) + (X**2).sum(axis=0) * uncertain
-    found = factor_em._one_hot_noise(model, moved, sums)
-    expected = (squares + NOISE_TASKS * model.typical_noise) / (sums.count + NOISE_TASKS)
-    np.testing.assert_allclose(found.variances + found.noise, expected, rtol=1e-9)
-    assert found.noise == pytest.approx(expected.min())
-    assert found.typical_noise == pytest.approx(1.0 / np.mean(1.0 / expected))
-
-
 @pytest.mark.parametrize("one_hot", [True, False])
 def test_bound_is_the_evidence_minus_a_divergence(one_hot):
     model = make_model()
@@ -228,20 +184,6 @@ def test_posterior_is_that_of_the_reference(one_hot, intercept):
 
 
 @pytest.mark.parametrize("one_hot", [True, False])
-def test_gradient_is_that_of_the_evidence(one_hot):
-    rows, model = make_rows(one_hot), make_model()
-    gradient, h = factor_sums(model, rows).gradient, 1e-5
-    for j, a in np.ndindex(gradient.shape):
-        move = h * np.outer(np.eye(D)[j], np.eye(1 + RANK)[a])
-        up, down = (
-            factor_sums(replace(model, columns=model.columns + s * move), rows) for s in (1, -1)
-        )
-        assert gradient[j, a] == pytest.approx(
-            (up.log_evidence - down.log_evidence) / (2 * h), abs=1e-6
-        )
-
-
-@pytest.mark.parametrize("one_hot", [True, False])
 @pytest.mark.parametrize("intercept", [True, False])
 def test_no_step_lowers_the_bound(one_hot, intercept):
     rows, model = make_rows(one_hot, n_tasks=40), make_model(intercept)
@@ -252,29 +194,6 @@ def test_no_step_lowers_the_bound(one_hot, intercept):
         assert now > before - 1e-8 * abs(now)
         before = now
         model = step(model, sums, update_noise=i % 2 == 1)
-
-
-@pytest.mark.parametrize("one_hot", [True, False])
-def test_sums_of_batches_add_up(one_hot, monkeypatch):
-    rows, model = make_rows(one_hot), make_model()
-    whole = factor_sums(model, rows)
-    monkeypatch.setattr(factor_em, "BATCH_FLOATS", 5 * (RANK + 1) ** 2)
-    with patch.object(FactorRows, "take", autospec=True, side_effect=FactorRows.take) as take:
-        for name, total in vars(factor_sums(model, rows)).items():
-            np.testing.assert_allclose(total, getattr(whole, name), atol=1e-12)
-    assert [call.args[1] for call in take.call_args_list] == [
-        slice(0, 5),
-        slice(5, 10),
-        slice(10, 15),
-    ]
-
-
-def test_whitening_changes_nothing_that_is_said():
-    rows, model = make_rows(True), make_model()
-    white = model.whitened()
-    np.testing.assert_allclose(white.score_covariance[:RANK, :RANK], np.eye(RANK), atol=1e-12)
-    before, after = (bound(each, factor_sums(each, rows)) for each in (model, white))
-    assert after == pytest.approx(before, rel=1e-12)
 
 
 @pytest.mark.parametrize("intercept", [True, False])

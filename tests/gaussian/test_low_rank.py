@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
-from unittest.mock import patch
 
 import numpy as np
 import pytest
-from scipy.special import softmax
 
 from reference import mixture_posterior
 from tailored.gaussian import low_rank
 from tailored.gaussian.em import restrict_rank
-from tailored.gaussian.low_rank import LowRankFitter, LowRankModel, RotatedTasks
+from tailored.gaussian.low_rank import LowRankModel, RotatedTasks
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.rows import TaskRows
 
@@ -88,24 +86,6 @@ def test_evidence_and_gradient_are_those_of_dense_algebra(
         assert value == pytest.approx(expected / len(rotated), rel=1e-9)
 
 
-def test_the_optimum_is_a_maximum():
-    rows, alpha = unequal_tasks(60)[0], 3.0
-    best = low_rank.maximise_evidence(RotatedTasks.of(rows, True), two_components(), alpha, 2000)
-
-    def objective(model):
-        return np.sum(dense_evidence(rows, model)) - 0.5 * alpha * (model.factors**2).sum()
-
-    rng = np.random.default_rng(2)
-    for _ in range(20):
-        f, g, h = np.exp(0.2 * rng.standard_normal(3))
-        other = replace(best, delta=f * best.delta, noise=g * best.noise, level=h * best.level)
-        moves = 0.1 * rng.standard_normal(best.factors.shape)
-        p = softmax(np.log(best.proportions) + 0.3 * rng.standard_normal(2))
-        assert objective(best) > objective(
-            replace(other, factors=best.factors + moves, proportions=p)
-        )
-
-
 @pytest.mark.parametrize("intercept", [True, False])
 def test_the_mean_is_that_of_generalised_least_squares(intercept):
     rows, model = unequal_tasks(40)[0], one_component(level=0.4 * intercept)
@@ -119,33 +99,6 @@ def test_the_mean_is_that_of_generalised_least_squares(intercept):
     np.testing.assert_allclose(found.mean, np.linalg.solve(left, right), rtol=0.02, atol=0.002)
     n_used = n - np.trace(np.linalg.inv(left)[:n, :n]) / gamma
     assert gamma == pytest.approx(found.mean[:n] @ found.mean[:n] / n_used, rel=0.02)
-
-
-def test_scores_are_regressions_with_unit_noise():
-    rows, model = unequal_tasks()[0], one_component()
-    found, L = low_rank.scores(RotatedTasks.of(rows, True), model), model.loadings()[0]
-    np.testing.assert_array_equal(found.sizes, rows.sizes)
-    for t, (X, y) in enumerate(by_task(rows)):
-        B, e = (
-            np.linalg.inv(model.delta * X @ X.T + model.noise * np.eye(len(X))),
-            y - X @ model.mean,
-        )
-        np.testing.assert_allclose(found.gram[t], L.T @ X.T @ B @ X @ L, atol=1e-9)
-        np.testing.assert_allclose(found.cross[t], L.T @ X.T @ B @ e, atol=1e-9)
-        assert found.square[t] == pytest.approx(e @ B @ e, abs=1e-9)
-
-
-def test_factors_start_and_are_penalised_in_units_of_the_model_without_them():
-    fitter = LowRankFitter(RotatedTasks.of(unequal_tasks(40)[0], True), [0])
-    delta = fitter.without_factors.delta
-    with patch.object(
-        low_rank, "maximise_evidence", side_effect=lambda _, model, alpha: model
-    ) as maximise:
-        fitter.fit(2)
-    _, start, alpha = maximise.call_args.args
-    assert alpha == pytest.approx(low_rank.PENALTY * 2 / delta)
-    squares = start.factors[0].T @ start.factors[0]
-    np.testing.assert_allclose(squares, low_rank.SIZE * 5 * delta / 2 * np.eye(2), atol=1e-9)
 
 
 def test_recalibration_maximises_the_held_out_evidence():

@@ -114,18 +114,6 @@ def test_evidences_whose_ratio_overflows(layout, order):
 
 
 @pytest.mark.parametrize("layout", [Moments, TaskRows])
-def test_parts_that_were_not_requested_are_empty_and_change_nothing(layout):
-    tasks, v, model = environment(T=9, d=5, K=3, ranks=[5, 2, 1], side=True)
-    statistics = layout.of(tasks, Scaling.raw(5), v)
-    everything, nothing = statistics.posterior(model, ALL), statistics.posterior(model)
-    np.testing.assert_array_equal(nothing.log_evidence, everything.log_evidence)
-    np.testing.assert_array_equal(nothing.shares, everything.shares)
-    assert len(nothing.means) == len(nothing.covariances) == len(nothing.sums.counts) == 0
-    some = statistics.posterior(model, Want(covariances=True))
-    np.testing.assert_array_equal(some.covariances, everything.covariances)
-
-
-@pytest.mark.parametrize("layout", [Moments, TaskRows])
 def test_skipped_components_have_no_share(layout):
     tasks, _, model = environment(T=20, d=3, K=3, ranks=[3, 2, 3])
     statistics = layout.of(tasks, Scaling.raw(3))
@@ -159,22 +147,6 @@ def test_tasks_do_not_depend_on_each_other_nor_on_threads(monkeypatch):
                 getattr(blocks.sums, name), getattr(whole.sums, name), rtol=1e-11
             )
             np.testing.assert_array_equal(getattr(found.sums, name), getattr(blocks.sums, name))
-
-
-@pytest.mark.parametrize("layout", [Moments, TaskRows])
-@pytest.mark.parametrize(("K", "ranks"), [(1, [3]), (1, [2]), (3, [3, 1, 3])])
-def test_influence_is_the_effect_of_the_prior_mean(layout, K, ranks):
-    tasks, _, model = environment(T=6, d=3, K=K, ranks=ranks)
-    statistics = layout.of(tasks, Scaling.raw(3))
-    expected = statistics.posterior(model, ALL)
-    R = influence(statistics, model, expected.covariances)
-    for t in range(6):
-        of_component = [
-            np.linalg.inv(np.eye(3) + W @ statistics.gram[t] / 0.7) for W in model.covariances
-        ]
-        np.testing.assert_allclose(
-            R[t], np.tensordot(expected.shares[t], of_component, 1), atol=1e-9
-        )
 
 
 @pytest.mark.parametrize("rank", [4, 2])

@@ -210,7 +210,7 @@ def highest_log_likelihood(x, y, groups, is_diagonal, reml):
     return -min(each.fun for each in found)
 
 
-@pytest.mark.parametrize("mean", [0.0, 12.0, 1000.0])
+@pytest.mark.parametrize("mean", [0.0, 1000.0])
 @pytest.mark.parametrize("bar", ["|", "||"])
 def test_no_fit_is_below_the_optimum_however_far_x_is_from_zero(bar, mean):
     for seed, at_zero, reml in ((0, False, True), (1, False, False), (2, True, True)):

