@@ -4,10 +4,8 @@ import warnings
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from learner_samples import random_tasks
 from tailored import ConditionalLearner, IndependentLearner, TaskSet, UnconditionalLearner
 from tailored.datasets import make_clusters
 from tailored.paper import ProjectedSGD
@@ -28,64 +26,6 @@ def test_adapt_many_is_adapt_for_each(clusters, inner):
     if inner == "exact":
         objective_at_zero = np.abs(task.y).mean()
         assert model.dual_gap_ <= max(1e-8 * objective_at_zero, 1e-12)
-
-
-@pytest.mark.parametrize("inner", ["exact", "online"])
-def test_sparse_is_dense(inner):
-    rng = np.random.default_rng(5)
-    entries = []
-    for _ in range(12):
-        items = rng.choice(9, size=5, replace=False)
-        X = np.zeros((5, 9))
-        X[np.arange(5), items] = 1.0
-        entries.append((X, rng.normal(size=5)))
-    dense = TaskSet.from_tasks(entries)
-    sparse = TaskSet.from_tasks([(sp.csr_array(X), y) for X, y in entries])
-    assert sparse.is_sparse
-    settings_ = {
-        "solver": ProjectedSGD(0.5),
-        "inner": inner,
-        "fit_intercept": True,
-        "rank": 6,
-    }
-    a, b = (
-        ConditionalLearner(**{"fit_intercept": False, **settings_}).fit(dense),
-        ConditionalLearner(**{"fit_intercept": False, **settings_}).fit(sparse),
-    )
-    np.testing.assert_allclose(
-        a.adapt_many(dense).weights_, b.adapt_many(sparse).weights_, atol=1e-9
-    )
-    np.testing.assert_allclose(a.conditioning_.C, b.conditioning_.C, atol=1e-9)
-    one = sparse[0]
-    np.testing.assert_allclose(a.adapt(*entries[0]).coef_, b.adapt(one.X, one.y).coef_, atol=1e-9)
-
-
-def test_adapt_from_side_information_alone():
-    tasks = random_tasks(0, side=3)
-    learner = ConditionalLearner(solver=ProjectedSGD(0.3), fit_intercept=False).fit(tasks)
-    s = tasks[2].side_info
-    model = learner.adapt(side_info=s)
-    np.testing.assert_array_equal(model.coef_, 0.0)
-    np.testing.assert_allclose(learner.representation(side_info=s), learner.conditioning_(s))
-    np.testing.assert_array_equal(model.predict(tasks.X), 0.0)
-
-
-def test_prior_of_a_data_set_map_without_rows(clusters):
-    learner = UnconditionalLearner(solver=ProjectedSGD(0.3), fit_intercept=False).fit(clusters)
-    np.testing.assert_array_equal(learner.adapt().coef_, 0.0)
-
-
-@pytest.mark.parametrize("n", [1, 2])
-def test_tiny_and_odd_tasks(n):
-    rng = np.random.default_rng(n)
-    X = np.vstack([rng.normal(size=(n, 30)), np.ones((2, 30))])  # d ≫ n, duplicated rows
-    X[:, 3] = 2.0  # constant column
-    y = rng.normal(size=len(X))
-    tasks = TaskSet.from_tasks([(X[:1], y[:1])] * 3 + [(X, y)] * 3)
-    learner = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.1,)), fit_intercept=False).fit(
-        tasks
-    )
-    assert np.isfinite(learner.adapt_many(tasks).weights_).all()
 
 
 @pytest.fixture(scope="module")
@@ -126,27 +66,6 @@ def test_convergence_warnings_of_a_fit_name_the_tasks_it_adapts(hard, kind):
         learner.fit(hard)
     messages = [str(w.message) for w in caught if issubclass(w.category, ConvergenceWarning)]
     assert any("('spoon', 'fork', 'knife')" in message for message in messages)
-
-
-def test_predict_serves_the_tasks_of_fit(clusters):
-    learner = ConditionalLearner(solver=ProjectedSGD(0.3), fit_intercept=False).fit(clusters)
-    groups = np.repeat(clusters.labels, clusters.sizes)
-    weights = learner.adapt_many(clusters).weights_
-    expected = np.einsum("ij,ij->i", clusters.X, np.repeat(weights, clusters.sizes, axis=0))
-    np.testing.assert_allclose(learner.predict(clusters.X, groups=groups), expected)
-
-
-def test_score_is_r2_on_rows_not_adapted_on(clusters):
-    learner = ConditionalLearner(solver=ProjectedSGD(0.3), fit_intercept=False).fit(clusters)
-    support, query = clusters.support_query(0.5, random_state=0)
-    weights = learner.adapt_many(support).weights_
-    prediction = np.einsum("ij,ij->i", query.X, np.repeat(weights, query.sizes, axis=0))
-    residual = ((query.y - prediction) ** 2).sum()
-    expected = 1 - residual / ((query.y - query.y.mean()) ** 2).sum()
-    assert learner.score(clusters) == pytest.approx(expected)
-    errors = learner.task_errors(support, query)
-    assert errors.shape == (40,)
-    assert np.average(errors) == pytest.approx(np.abs(query.y - prediction).mean())
 
 
 def test_conditioning_helps_where_it_should():

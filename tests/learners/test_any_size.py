@@ -6,7 +6,6 @@ import pytest
 
 from odd_tasks import EVERYONE, LEARNERS, PAPERS, TASKS, D, bayes, make
 from tailored import IndependentLearner, TaskRegressor, TaskSet
-from tailored.paper.feature_maps import FEATURE_MAPS, get_feature_map
 
 pytestmark = pytest.mark.usefixtures("nothing_on_the_terminal")
 
@@ -152,23 +151,3 @@ def test_integers_beyond_floats():
             call()
     with pytest.raises(ValueError, match=r"y .*integer too large"):
         TaskSet(X, beyond[:, 0])
-
-
-@pytest.mark.parametrize("name", [n for n in FEATURE_MAPS if n != "vector"])
-def test_feature_maps_of_rows_name_the_column(name):
-    tasks = make([1e200, 1.0, 1.0, 1.0], side=False)
-    with pytest.raises(ValueError, match="X: column 0 has values too large"):
-        get_feature_map(name, has_side_info=False).fit(tasks).transform(tasks)
-
-
-@pytest.mark.parametrize("loss", ["absolute", "squared"])
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_one_task_alone(loss):
-    task = make()[0]
-    model = TaskRegressor(loss=loss).fit(task.X * 1e9, task.y * 1e9)
-    assert np.isfinite(model.coef_).all()
-    assert np.isfinite(model.dual_gap_)
-    before = dict(vars(model))
-    with pytest.raises(ValueError, match="X: column 1 has values too large"):
-        model.fit(task.X * np.array([1.0, 1e100]), task.y)
-    assert vars(model) == before

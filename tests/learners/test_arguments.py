@@ -6,9 +6,7 @@ import pytest
 from tailored import (
     ConditionalLearner,
     EmpiricalBayesLearner,
-    IndependentLearner,
     TaskSet,
-    UnconditionalLearner,
 )
 from tailored.losses import Absolute
 from tailored.paper import ProjectedSGD
@@ -23,28 +21,6 @@ OBJECTIVE_ARGUMENTS = {
     "support": 0.3,
 }
 SOLVER_ARGUMENTS = {"step": 0.3, "step_sizes": (1.0,), "step_ratios": (1.0,)}
-UNKNOWN = {
-    EmpiricalBayesLearner: {*OBJECTIVE_ARGUMENTS, *SOLVER_ARGUMENTS},
-    ConditionalLearner: {*SOLVER_ARGUMENTS},
-    UnconditionalLearner: {*SOLVER_ARGUMENTS, "feature_map", "rank", "scale_features"},
-    IndependentLearner: {
-        *SOLVER_ARGUMENTS,
-        "feature_map",
-        "rank",
-        "solver",
-        "tune_scale",
-    },
-}
-
-
-@pytest.mark.parametrize("kind", UNKNOWN, ids=lambda kind: kind.__name__)
-def test_arguments_of_other_algorithms_are_refused(kind):
-    """Nothing is ignored, and no argument changes the algorithm."""
-    for name in UNKNOWN[kind]:
-        with pytest.raises(TypeError, match=name):
-            kind(**{name: 1.0})
-        with pytest.raises(ValueError, match=name):
-            kind().set_params(**{name: 1.0})
 
 
 @pytest.mark.parametrize("name", OBJECTIVE_ARGUMENTS)
@@ -82,30 +58,6 @@ def test_arguments_of_solvers_are_honoured(name, clusters):
     else:
         assert not np.allclose(plain.task_weights_, given.task_weights_, atol=1e-6)
     np.testing.assert_array_equal(again.task_weights_, given.task_weights_)
-
-
-@pytest.mark.parametrize("rank", [1, 32, None])
-def test_rank_does_not_change_the_algorithm(rank, clusters):
-    """A rank is a rank: at its default, above it, and with every direction kept."""
-    solver = ProjectedSGD(step_sizes=(0.3,))
-    default = ConditionalLearner("mean", solver=solver, fit_intercept=False).fit(clusters)
-    learner = ConditionalLearner("mean", solver=solver, rank=rank, fit_intercept=False).fit(
-        clusters
-    )
-    assert learner.prior_.loss == Absolute()
-    fields_of = [{key for key in entry if key != "error"} for entry in learner.search_results_]
-    assert fields_of == [
-        {key for key in entry if key != "error"} for entry in default.search_results_
-    ]
-    found = np.linalg.matrix_rank(learner.H_)
-    if rank == 32:
-        np.testing.assert_array_equal(
-            learner.adapt_many(clusters).weights_, default.adapt_many(clusters).weights_
-        )
-    elif rank is None:
-        assert found >= np.linalg.matrix_rank(default.H_)
-    else:
-        assert found <= rank
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])

@@ -137,17 +137,6 @@ def test_more_classes_against_the_rest():
         learner.effects(TaskSet(X, y * 10, groups))
 
 
-def test_a_formula_turns_off_the_shared_curve():
-    rng = np.random.default_rng(3)
-    x, groups = rng.uniform(-2.0, 2.0, 1200), np.repeat(np.arange(60), 20)
-    y = rng.random(1200) < scipy.special.expit(2.0 * x**2 - 2.0 + rng.normal(size=60)[groups])
-    table = pd.DataFrame({"x": x, "y": y.astype(int), "g": groups})
-    curve = EmpiricalBayesClassifier(varying=[]).fit(x[:, None], y, groups=groups)
-    line = EmpiricalBayesClassifier().fit(TaskSet.from_formula("y ~ x + (1 | g)", table))
-    assert curve.learners_[0].prior_.shared is not None
-    assert line.learners_[0].prior_.shared is None
-
-
 def test_one_class_is_an_error():
     with pytest.raises(ValueError, match="y: 12 of its 12 classes have a single row"):
         EmpiricalBayesClassifier().fit(

@@ -23,8 +23,6 @@ EXPOSURE = RNG.uniform(0.2, 5.0, T * N)
 X = RNG.normal(size=(T * N, 1))
 RATES = np.exp(0.5 + 0.3 * X[:, 0] + RNG.normal(0.0, 0.7, T)[GROUPS])
 Y = RNG.poisson(EXPOSURE * RATES).astype(float)
-#: Counts without an effect of x.
-COUNTS = RNG.poisson(EXPOSURE * np.exp(RNG.normal(0.5, 0.7, T)[GROUPS])).astype(float)
 FRAME = pd.DataFrame({"g": GROUPS, "x": X[:, 0], "time": EXPOSURE, "y": Y})
 
 
@@ -32,65 +30,6 @@ FRAME = pd.DataFrame({"g": GROUPS, "x": X[:, 0], "time": EXPOSURE, "y": Y})
 def learner(request, short_fits_in_module):
     one = EmpiricalBayesLearner(loss=request.param, varying=[])
     return one.fit(TaskSet.from_frame(FRAME, task="g", target="y", exposure="time"))
-
-
-def test_the_posterior_is_that_of_counts_with_known_exposures(short_fits_in_module):
-    none = np.zeros((T * N, 0))
-    learner = EmpiricalBayesLearner(loss="poisson").fit(
-        none, COUNTS, groups=GROUPS, exposure=EXPOSURE
-    )
-    b, W = learner.prior_.model.means[0, 0], learner.prior_.model.covariances[0, 0, 0]
-    y, e = np.array([3.0, 0.0, 9.0]), np.array([0.5, 0.1, 4.0])
-    f = np.linspace(b - 8 * np.sqrt(W), b + 8 * np.sqrt(W), 20001)
-    density = np.exp(y.sum() * f - e.sum() * np.exp(f) - 0.5 * (f - b) ** 2 / W)
-    model = learner.adapt(np.zeros((3, 0)), y, exposure=e)
-    np.testing.assert_allclose(model.intercept_, (density @ f) / density.sum(), atol=1e-5)
-    # The rows of a task without features can be merged.
-    one = learner.adapt(np.zeros((1, 0)), [y.sum()], exposure=[e.sum()])
-    np.testing.assert_allclose(model.intercept_, one.intercept_, atol=1e-5)
-
-
-def test_a_fit_to_merged_rows_has_the_same_prior(short_fits_in_module):
-    sums = [np.bincount(GROUPS, weights=values) for values in (COUNTS, EXPOSURE)]
-    one, merged = (EmpiricalBayesLearner(loss="poisson", varying=[]) for _ in range(2))
-    one.fit(np.zeros((T * N, 0)), COUNTS, groups=GROUPS, exposure=EXPOSURE)
-    merged.fit(np.zeros((T, 0)), sums[0], groups=np.arange(T), exposure=sums[1])
-    np.testing.assert_allclose(one.prior_.model.means, merged.prior_.model.means, atol=0.02)
-    np.testing.assert_allclose(
-        one.prior_.model.covariances, merged.prior_.model.covariances, rtol=0.05
-    )
-
-
-def test_means_are_proportional_to_the_exposure(learner):
-    model, twice = learner.adapt(X[:4], Y[:4], exposure=EXPOSURE[:4]), np.full(3, 2.0)
-    rate = model.predict(X[:3])
-    np.testing.assert_allclose(model.predict(X[:3], exposure=twice), 2.0 * rate, rtol=1e-12)
-    rates = learner.predict(FRAME[["x"]][:9], GROUPS[:9], exposure=np.ones(9))
-    np.testing.assert_allclose(
-        learner.predict(FRAME[["x"]][:9], GROUPS[:9], exposure=np.full(9, 2.0)), 2.0 * rates
-    )
-    # A rate twice as high is an intercept higher by log 2, or twice the exposure.
-    shifted = learner.adapt(X[:4], Y[:4], exposure=EXPOSURE[:4])
-    shifted._posterior.weights[0, -1] += np.log(2.0)
-    shifted._posterior.means[0, :, -1] += np.log(2.0)
-    np.testing.assert_array_equal(
-        model.predict_interval(X[:3], exposure=twice), shifted.predict_interval(X[:3])
-    )
-    np.testing.assert_allclose(model.predict_std(X[:3], twice), shifted.predict_std(X[:3]))
-    many = learner.adapt_many(FRAME[["x"]][:4], Y[:4], groups=GROUPS[:4], exposure=EXPOSURE[:4])
-    np.testing.assert_allclose(many.coef_, model.coef_[None], rtol=1e-8)
-
-
-def test_the_unit_of_the_exposure_shifts_the_intercept(learner):
-    hours = learner.adapt(X[:4], Y[:4], exposure=EXPOSURE[:4])
-    tasks = TaskSet.from_frame(
-        FRAME.assign(time=60.0 * EXPOSURE), task="g", target="y", exposure="time"
-    )
-    other = EmpiricalBayesLearner(loss=learner.loss, varying=[]).fit(tasks)
-    minutes = other.adapt(X[:4], Y[:4], exposure=60.0 * EXPOSURE[:4])
-    np.testing.assert_allclose(minutes.intercept_, hours.intercept_ - np.log(60.0), atol=1e-3)
-    np.testing.assert_allclose(minutes.coef_, hours.coef_, atol=1e-3)
-    np.testing.assert_allclose(other.validation_error_, learner.validation_error_, rtol=1e-3)
 
 
 def test_tables_use_the_column_of_fit(learner, tmp_path):

@@ -5,7 +5,6 @@ import pytest
 
 from odd_tasks import EVERYONE, LEARNERS, make
 from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet
-from tailored.paper import ProjectedSGD
 
 pytestmark = pytest.mark.usefixtures("nothing_on_the_terminal")
 
@@ -31,17 +30,6 @@ def test_a_single_task_and_a_single_row(name):
         assert np.isfinite(errors).all()
         for number in ("validation_error_", "scale_"):
             assert np.isfinite(vars(learner).get(number) or 0.0)
-
-
-@pytest.mark.parametrize("name", ["empirical Bayes", "conditional", "unconditional"])
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_held_out_tasks_without_rows(name):
-    tasks = make()
-    learner = LEARNERS[name]()
-    if name == "conditional":
-        learner.set_params(solver=ProjectedSGD(step_sizes=[0.01, 1.0]))
-    with pytest.raises(ValueError, match="validation: none of its tasks has a row"):
-        learner.fit(tasks, validation=empty(tasks[:2]))
 
 
 @pytest.mark.parametrize("seed", range(2))

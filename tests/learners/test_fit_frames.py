@@ -86,12 +86,6 @@ def fitted(name, calibrated=False):
     return learner
 
 
-def table(learner, query, support=None, **options):
-    """The columns of `predict_tasks`, as arrays."""
-    found = learner.predict_tasks(query, support, side_info=SCHOOLS, **options)
-    return found.drop(columns="school") if isinstance(found, pd.DataFrame) else found.drop("school")
-
-
 @pytest.mark.parametrize("name", LEARNERS)
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_fit_reads_a_frame_as_from_frame_does(name, library):
@@ -180,35 +174,6 @@ def test_a_task_set_is_predicted_like_its_frame(name):
         learner.predict(query, ROWS.school[IS_NEW])
 
 
-@pytest.mark.parametrize("name", REGRESSORS)
-def test_intervals_of_arrays_are_those_of_frames(name):
-    """Rows with ``groups``: known tasks from their posterior, new ones from the prior."""
-    learner = fitted(name, calibrated=True)
-    by_label = SCHOOLS.set_index("school")
-    rows = ROWS.drop(columns=["school", "score"])
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "coverage: no intervals for 20 training tasks")
-        found = learner.predict_interval(rows, ROWS.school, by_label, coverage=0.7)
-        expected = learner.predict_interval(ROWS, side_info=SCHOOLS, coverage=0.7)
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
-    # groups are used even if the frame has labels
-    same = learner.predict(ROWS, ROWS.school[::-1], by_label)
-    np.testing.assert_array_equal(same, learner.predict(rows, ROWS.school[::-1], by_label))
-
-
-def test_a_frame_without_rows():
-    learner = fitted("empirical Bayes")
-    assert learner.predict(ROWS.head(0), side_info=SCHOOLS).shape == (0,)
-    assert learner.predict_interval(ROWS.head(0), side_info=SCHOOLS).shape == (0, 2)
-
-
-def test_intervals_without_calibration():
-    with pytest.raises(ValueError, match="predict_interval: the learner has no calibration"):
-        fitted("independent").predict_interval(ROWS, side_info=SCHOOLS)
-    with pytest.raises(ValueError, match="coverage"):
-        fitted("empirical Bayes").predict_interval(ROWS, side_info=SCHOOLS, coverage=90)
-
-
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("some", [False, True])
 def test_classes_of_a_frame(library, some):
@@ -225,40 +190,12 @@ def test_classes_of_a_frame(library, some):
     np.testing.assert_allclose(known, P[~IS_NEW], rtol=1e-9)
 
 
-def test_three_classes_of_a_frame():
-    rows = CLASSES.assign(passed=pd.cut(PUPILS.score, 3, labels=["a", "b", "c"]).astype(str))
-    rows.loc[:2, "passed"] = ["a", "b", "c"]
-    learner = EmpiricalBayesClassifier().fit(rows[~IS_NEW], task="school", target="passed")
-    expected = learner.predict_tasks(rows, rows.loc[OBSERVED.index]).iloc[:, 1:]
-    P = learner.predict_proba(rows, support=rows.loc[OBSERVED.index])
-    np.testing.assert_array_equal(P, expected)
-
-
 def test_classes_have_no_intervals():
     learner = fitted("classifier")
     for each in (learner, learner.adapt(side_info=SCHOOLS.iloc[:1, 1:])):
         assert not hasattr(each, "predict_interval")
         with pytest.raises(AttributeError, match=r"predict_interval.*use predict_proba"):
             each.predict_interval(CLASSES)
-
-
-def test_one_task_needs_no_labels():
-    one = ROWS[ROWS.school == "S0"]
-    learner = IndependentLearner(loss="squared").fit(one, **NAMES)
-    found = learner.predict(one[["hours", "age"]])
-    np.testing.assert_allclose(found, learner.predict(one), rtol=1e-12)
-
-
-def test_several_task_columns():
-    rows = ROWS.assign(year=2000 + CODES % 2)
-    names = {"task": ["school", "year"], "target": "score"}
-    learner = IndependentLearner(loss="squared").fit(rows, **names)
-    tasks = TaskSet.from_frame(rows, **names)
-    assert learner.task_labels_.tolist() == tasks.labels.tolist()
-    expected = learner.predict_tasks(rows, coverage=None)["prediction"]
-    np.testing.assert_array_equal(learner.predict(rows), expected)
-    with pytest.raises(ValueError, match="X: the frame has no column 'year'"):
-        learner.predict(ROWS)
 
 
 # ------------------------------------------------------------------------------------- errors

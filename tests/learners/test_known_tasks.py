@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet, load
-from tailored.losses import Pinball
+from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -42,26 +41,6 @@ def learner():
     return fitted()
 
 
-def test_what_was_learned_is_that_of_the_same_rows_given_again(learner):
-    query = KNOWN.iloc[::4].drop(columns=["y", "age"])  # no description is needed
-    found = learner.predict_tasks(query)
-    again = learner.predict_tasks(KNOWN.iloc[::4], KNOWN)
-    np.testing.assert_allclose(found[NUMBERS], again[NUMBERS], rtol=1e-7)
-    np.testing.assert_allclose(
-        found["prediction"], learner.predict(query[["a", "b"]], groups=query["task"]), rtol=1e-9
-    )
-    # and not that of the prior
-    prior = learner.predict_tasks(
-        TaskSet.from_frame(
-            KNOWN, task="task", target="y", side_columns=["age"], encoding=learner.encoding_
-        ),
-        TaskSet.from_frame(
-            KNOWN, task="task", target="y", side_columns=["age"], encoding=learner.encoding_
-        ).support_query(0)[0],
-    )
-    assert np.mean(prior["upper"] - prior["lower"]) > 2.0 * np.mean(found["upper"] - found["lower"])
-
-
 def test_known_and_new_tasks_in_one_table(learner):
     query = pd.concat([NEW.iloc[5:12], KNOWN.iloc[:6], NEW.iloc[:2]])
     found = learner.predict_tasks(query, coverage=0.8)
@@ -76,26 +55,6 @@ def test_known_and_new_tasks_in_one_table(learner):
     rows = query[["a", "b"]][known].to_numpy()
     np.testing.assert_allclose(given["prediction"][known], alone.predict(rows), rtol=1e-7)
     pd.testing.assert_frame_equal(given[~known], found[~known])
-
-
-def test_the_file_holds_it(learner, tmp_path):
-    learner.save(tmp_path / "m")
-    query = pd.concat([NEW.iloc[:3], KNOWN.iloc[::7]])
-    pd.testing.assert_frame_equal(
-        load(tmp_path / "m").predict_tasks(query), learner.predict_tasks(query)
-    )
-
-
-def test_quantiles_are_those_of_predict():
-    learner = fitted(loss=Pinball(0.8))
-    query = KNOWN.iloc[::5]
-    found = learner.predict_tasks(query)
-    expected = learner.predict(query[["a", "b"]], groups=query["task"])
-    np.testing.assert_allclose(found["prediction"], expected, rtol=1e-9)
-    assert (found["lower"] <= found["upper"]).all()
-    np.testing.assert_allclose(
-        learner.predict_tasks(query, coverage=None)["prediction"], expected, rtol=1e-9
-    )
 
 
 def test_intervals_that_were_not_kept_are_said_to_be_missing(learner, monkeypatch):

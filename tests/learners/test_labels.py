@@ -2,16 +2,13 @@
 
 import datetime
 import pickle
-import warnings
 
 import numpy as np
 import pandas as pd
-import polars as pl
-import pyarrow as pa
 import pytest
 
 from folds import few_folds
-from tailored import IndependentLearner, TaskSet, load
+from tailored import IndependentLearner, TaskSet
 from tailored.tasks.task_set import Task
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
@@ -99,35 +96,6 @@ def test_a_missing_label_is_no_task(label):
         TaskSet.from_tasks([(X, Y)], labels=[label])
 
 
-@pytest.mark.parametrize(
-    "names", [[*MIXED[:-1], 3], KINDS["tuples"], KINDS["numpy scalars"], list("abcdef")]
-)
-def test_numbers_words_and_tuples_are_saved(names, tmp_path):
-    labels = [names[c] for c in CODES]
-    learner = fit(labels)
-    learner.save(tmp_path / "learner")
-    again = load(tmp_path / "learner")
-    assert again.task_labels_.tolist() == learner.task_labels_.tolist()
-    np.testing.assert_array_equal(
-        again.predict(X, groups=labels), learner.predict(X, groups=labels)
-    )
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        KINDS["dates"],
-        KINDS["frozen sets"],
-        list(np.array(KINDS["dates"], dtype="datetime64[ns]")),
-        MIXED,
-    ],
-)
-def test_others_are_refused_with_the_reason(names, tmp_path):
-    with pytest.raises(TypeError, match=r"task_labels_.*use numbers, strings or tuples"):
-        fit([names[c] for c in CODES]).save(tmp_path / "learner")
-    assert not list(tmp_path.iterdir())
-
-
 # --------------------------------------------------------------------------------- names of columns
 
 FRAME = pd.DataFrame(
@@ -180,41 +148,6 @@ def test_names_stay_with_the_tasks():
     )
     assert TaskSet.concat([tasks, other]).encoding is None
     assert TaskSet(X, Y, CODES)[0].feature_names is None
-
-
-@pytest.mark.parametrize(
-    "make", [pd.DataFrame, pl.DataFrame, pa.table], ids=["pandas", "polars", "pyarrow"]
-)
-def test_adapting_with_and_without_names(make):
-    learner = IndependentLearner(loss="squared").fit(described())
-    assert learner.feature_names_in_.tolist() == ["dose", "weight"]
-    assert learner.columns_in_ == {"task": "user", "target": "y", "side_info": ["age", "size"]}
-    task = described()[2]
-    given = {"side_info": {"size": 4.0, "age": 2.5}}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model = learner.adapt(task.X, task.y, **given)
-        frame = make({"dose": task.X[:, 0], "weight": task.X[:, 1]})
-        for again in (
-            learner.adapt(frame, task.y, **given),
-            learner.adapt(task.X.tolist(), task.y, **given),
-        ):
-            np.testing.assert_array_equal(again.coef_, model.coef_)
-        np.testing.assert_array_equal(model.predict(frame), model.predict(task.X))
-    # columns are found by their names
-    turned = make({"weight": task.X[:, 1], "dose": task.X[:, 0]})
-    np.testing.assert_array_equal(learner.adapt(turned, task.y, **given).coef_, model.coef_)
-    np.testing.assert_array_equal(model.predict(turned), model.predict(task.X))
-    other = make({"dose": task.X[:, 0], "height": task.X[:, 1]})
-    for call in (lambda: learner.adapt(other, task.y, **given), lambda: model.predict(other)):
-        with pytest.raises(
-            ValueError, match="X: the frame has no column 'weight'; it has 'dose', 'height'"
-        ):
-            call()
-    with pytest.raises(ValueError, match="has 1 features, but AdaptedTask is expecting 2"):
-        model.predict(task.X[:, :1])
-    with pytest.raises(ValueError, match="NaN"):
-        model.predict(np.full((1, 2), np.nan))
 
 
 def test_descriptions_are_read_by_their_names():

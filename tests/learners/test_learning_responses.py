@@ -8,7 +8,7 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet, load, scan
+from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet, scan
 from tailored.gaussian.responses import RESPONSES, Predictors
 from tailored.scale.base import Reservoir
 
@@ -31,46 +31,6 @@ def tasks_of(name, T, n, seed=0):
 def fitted(request, short_fits_in_module, no_curves_in_module):
     learner = EmpiricalBayesLearner(loss=RESPONSES[request.param]())
     return request.param, learner.fit(tasks_of(request.param, 60, 10))
-
-
-def test_held_out_rows_are_predicted_better_than_by_the_overall_mean(fitted):
-    name, learner = fitted
-    test = tasks_of(name, 60, 20, seed=1)
-    errors = learner.task_errors(test, n_support=10)
-    overall = learner.loss_.value(np.full(len(test.y), test.y.mean()), test.y).mean()
-    assert errors.mean() < 0.97 * overall
-    np.testing.assert_allclose(
-        learner.predict_tasks(test, coverage=None)["prediction"].mean(), test.y.mean(), rtol=0.2
-    )
-
-
-def test_predictions_average_over_the_posterior(fitted):
-    name, learner = fitted
-    task = tasks_of(name, 1, 6, seed=3)
-    model = learner.adapt(task.X, task.y)
-    f = task.X @ model.coef_ + model.intercept_
-    scaling, C = learner.prior_.scaling, model._posterior.covariances[0, 0]
-    x = scaling.dense(task.X)
-    sd = np.sqrt(np.einsum("ij,jk,ik->i", x, C, x))
-    z = np.linspace(-8.0, 8.0, 2001)
-    density = np.exp(-0.5 * z**2) / np.exp(-0.5 * z**2).sum()
-    mean = scipy.special.expit if name == "bernoulli" else np.exp
-    np.testing.assert_allclose(
-        model.predict(task.X), mean(f[:, None] + sd[:, None] * z) @ density, rtol=1e-5
-    )
-
-
-def test_files_and_updates_keep_the_predictions(fitted, tmp_path):
-    name, learner = fitted
-    task = tasks_of(name, 1, 8, seed=4)
-    whole = learner.adapt(task.X, task.y)
-    learner.save(tmp_path / "learner")
-    copy = load(tmp_path / "learner")
-    np.testing.assert_array_equal(copy.adapt(task.X, task.y).predict(task.X), whole.predict(task.X))
-    part = learner.adapt(task.X[:3], task.y[:3])
-    part.save(tmp_path / "task")
-    updated = load(tmp_path / "task").update(task.X[3:], task.y[3:])
-    np.testing.assert_allclose(updated.predict(task.X), whole.predict(task.X), rtol=1e-9)
 
 
 def test_intervals_are_the_shortest_with_the_coverage(fitted):

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import reference
 from learner_samples import random_tasks
 from tailored import (
     ConditionalLearner,
@@ -68,53 +67,6 @@ def test_factored_at_full_rank_is_exact(clusters):
         np.testing.assert_allclose(
             exact.representation(task.X, task.y), factored.representation(task.X, task.y), atol=1e-9
         )
-
-
-@pytest.mark.parametrize("inner", ["exact", "online"])
-def test_fit_is_algorithm_1(inner):
-    """The whole learner against the literal transcription of the paper."""
-    tasks = random_tasks(3, n_tasks=10, d=3, low=4, high=7, side=2)
-    step_C, step_H = 0.2, 0.7
-    learner = ConditionalLearner(
-        solver=ProjectedSGD((step_C, step_H)),
-        inner=inner,
-        rank=None,
-        scale_features=False,
-        tol=1e-12,
-        fit_intercept=False,
-    ).fit(tasks)
-    run = reference.algorithm_1(
-        [(task.X, task.y) for task in tasks],
-        [task.side_info for task in tasks],
-        step_C,
-        step_H,
-        np.eye(3),
-        inner,
-        reference.absolute(),
-        1.0,
-    )
-    np.testing.assert_allclose(learner.H_, run.mean_H, atol=1e-8)
-    np.testing.assert_allclose(learner.conditioning_.C, run.mean_C, atol=1e-8)
-
-
-def test_leaves_zero():
-    """Started at C₀ = 0 the dual form of the gradient gets away; the θ†w form would stay there."""
-    tasks = random_tasks(0, n_tasks=6)
-    learner = UnconditionalLearner(
-        solver=ProjectedSGD(1.0), initial_representation=0.0, tol=1e-12, fit_intercept=False
-    ).fit(tasks)
-    run = reference.algorithm_1(
-        [(task.X, task.y) for task in tasks],
-        np.zeros((6, 1)),
-        1.0,
-        0.0,
-        np.zeros((4, 4)),
-        "exact",
-        reference.absolute(),
-        1.0,
-    )
-    np.testing.assert_allclose(learner.conditioning_.C, run.mean_C, atol=1e-8)
-    assert np.linalg.eigvalsh(run.mean_C)[-1] > 1e-2
 
 
 # ---------------------------------------------------------------- symmetries

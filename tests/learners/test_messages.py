@@ -55,23 +55,6 @@ def test_errors_name_the_setting(settings, message, clusters):
         ConditionalLearner(**{"fit_intercept": False, **settings}).fit(clusters)
 
 
-def test_errors_name_the_data(clusters):
-    X, y, groups = clusters.X, clusters.y, np.repeat(clusters.labels, clusters.sizes)
-    fitted = ConditionalLearner(solver=ProjectedSGD(0.1), fit_intercept=False).fit(clusters)
-    for call, pattern in (
-        (lambda: fitted.fit(X, y, groups=groups[:-1]), "groups"),
-        (lambda: fitted.fit(clusters[:0]), "empty"),
-        (lambda: fitted.fit(clusters, y), "TaskSet"),
-        (lambda: fitted.adapt(X[:3, :5], y[:3]), "features"),
-        (lambda: fitted.adapt(np.where(X[:3] > 0, np.nan, X[:3]), y[:3]), "NaN"),
-        (lambda: fitted.adapt(side_info=[1.0]), "side_info"),
-        (lambda: fitted.predict(X), "groups"),
-        (lambda: fitted.predict(X, groups=groups[:-1]), "groups: expected"),
-    ):
-        with pytest.raises((ValueError, TypeError), match=pattern):
-            call()
-
-
 @pytest.mark.parametrize(
     "learner",
     [
@@ -186,16 +169,6 @@ def test_errors_name_the_argument(call, message):
     rng = np.random.default_rng(0)
     with pytest.raises((ValueError, TypeError), match=message):
         call(rng.normal(size=(40, 2)), rng.normal(size=40), np.repeat(np.arange(4), 10))
-
-
-def test_constant_columns_of_arrays_are_those_of_fit():
-    """In a pipeline, fit gets other columns than the user passed."""
-    X, groups = np.random.default_rng(0).normal(size=(48, 2)), np.repeat(np.arange(8), 6)
-    X[:, 1] = groups
-    with pytest.warns(
-        UserWarning, match=r"task: 1 \(columns of the X that reached fit\)\. .*X\[:, \[1\]\]"
-    ):
-        EmpiricalBayesLearner().fit(X, X[:, 0] + 1.0, groups=groups)
 
 
 @pytest.mark.parametrize(

@@ -244,17 +244,6 @@ def test_many_threads_get_the_answers_of_one(fitted, jobs):
         assert found == expected * 4
 
 
-def test_threads_that_fit_get_what_one_does(fitted):
-    with ThreadPoolExecutor(2) as pool:
-        found = list(
-            pool.map(
-                lambda seed: EmpiricalBayesLearner(n_jobs=2).fit(shuffled(made(), seed)), range(2)
-            )
-        )
-    for other in found:
-        same(fitted, other)
-
-
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_children_give_the_same_answers(fitted, method):
     """After fits with threads; a new process while one goes on.
@@ -276,8 +265,3 @@ def test_children_give_the_same_answers(fitted, method):
 
 def _fit():
     return EmpiricalBayesLearner().fit(shuffled(made()))
-
-
-def test_save_and_load_give_the_same_answers(fitted, tmp_path):
-    fitted.save(tmp_path / "learner.zip")
-    assert everything(tailored.load(tmp_path / "learner.zip"), 0) == everything(fitted, 0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from learner_samples import random_tasks
-from tailored import ConditionalLearner, TaskSet, UnconditionalLearner
+from tailored import ConditionalLearner, TaskSet
 from tailored.paper import ProjectedSGD
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
@@ -62,18 +62,6 @@ def test_stream_in_pieces_is_the_same_bits(clusters, options, scale_features):
         same_learner(whole, at_once)
 
 
-@pytest.mark.parametrize("options", [{}, {"loss": "huber"}])
-def test_unconditional_stream_in_pieces_is_fit(clusters, options):
-    settings_ = {"solver": ProjectedSGD(step_sizes=(0.03, 0.3)), **options}
-    whole = UnconditionalLearner(**{"fit_intercept": False, **settings_}).fit(clusters)
-    same_learner(
-        whole, in_pieces(UnconditionalLearner(**{"fit_intercept": False, **settings_}), clusters)
-    )
-    same_learner(
-        whole, UnconditionalLearner(**{"fit_intercept": False, **settings_}).partial_fit(clusters)
-    )
-
-
 @pytest.mark.parametrize("rank", [None, 5])
 def test_fit_measures_features_by_the_root_mean_square_over_its_training_tasks(rank):
     """One number for all tasks: the run on φ divided by it, whichever units φ had."""
@@ -97,31 +85,3 @@ def test_fit_measures_features_by_the_root_mean_square_over_its_training_tasks(r
     )
     far = ConditionalLearner(**{"fit_intercept": False, **options}).fit(moved)
     np.testing.assert_allclose(learner.representation(tasks), far.representation(moved), atol=1e-9)
-
-
-@pytest.mark.parametrize("n_jobs", [2, 3])
-def test_jobs_do_not_change_a_bit(clusters, n_jobs):
-    one = ConditionalLearner(
-        solver=ProjectedSGD(step_sizes=(0.03, 0.3, 3.0)), n_jobs=1, fit_intercept=False
-    ).fit(clusters)
-    many = ConditionalLearner(
-        solver=ProjectedSGD(step_sizes=(0.03, 0.3, 3.0)), n_jobs=n_jobs, fit_intercept=False
-    ).fit(clusters)
-    np.testing.assert_array_equal(one.conditioning_.H, many.conditioning_.H)
-    np.testing.assert_array_equal(
-        one.adapt_many(clusters).weights_, many.adapt_many(clusters).weights_
-    )
-    assert one.search_results_ == many.search_results_
-
-
-def test_processes_do_not_change_a_bit(clusters):
-    import joblib
-
-    one = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.03, 0.3)), fit_intercept=False).fit(
-        clusters
-    )
-    with joblib.parallel_config(backend="loky", n_jobs=2):
-        many = ConditionalLearner(
-            solver=ProjectedSGD(step_sizes=(0.03, 0.3)), fit_intercept=False
-        ).fit(clusters)
-    np.testing.assert_array_equal(one.conditioning_.H, many.conditioning_.H)

@@ -10,12 +10,9 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-import scipy.sparse as sp
 
 from folds import few_folds
 from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet, load
-from tailored.datasets import make_clusters
-from tailored.priors.base import predict_blocks
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -270,67 +267,3 @@ def test_few_tasks_warn_here():
         warnings.simplefilter("ignore")
         assert np.isfinite(model.predict_interval(query[["age", "x0", "x1"]])).all()
     assert np.isfinite(found[COLUMNS]).all(axis=None)
-
-
-@pytest.mark.parametrize("n_support", [0, 1, 3, 6])
-def test_intervals_of_many_are_those_of_each(n_support):
-    """More rows than columns and fewer, dense and sparse, several batches."""
-    d = 4
-    frame = draw(3, 30, 9, d=d).drop(columns="age")
-    tasks = TaskSet.from_frame(frame, task="user", target="rating")
-    learner = IndependentLearner(loss="squared", fit_intercept=True)
-    learner.fit(tasks[:10]).calibrate_intervals(tasks[10:])
-    support, query = tasks.support_query(n_support, random_state=0)
-    found = learner.predict_tasks(query, support, coverage=0.7)
-    for given, asked in zip(support, query, strict=True):
-        model = learner.adapt(*((given.X, given.y) if n_support else ()))
-        rows = found[found["task"] == asked.label]
-        np.testing.assert_allclose(
-            rows["prediction"], model.predict(pd.DataFrame(asked.X, columns=frame.columns[1:-1]))
-        )
-        x = pd.DataFrame(asked.X, columns=frame.columns[1:-1])
-        np.testing.assert_allclose(rows["std"], model.predict_std(x), rtol=1e-8)
-        ends = np.column_stack([rows["lower"], rows["upper"]])
-        np.testing.assert_allclose(ends, model.predict_interval(x, coverage=0.7), rtol=1e-8)
-    thin = [
-        TaskSet.from_arrays(
-            sp.csr_array(t.X), t.y, t.offsets, t.labels, feature_names=t.feature_names
-        )
-        for t in (query, support)
-    ]
-    again = learner.predict_tasks(*thin, coverage=0.7)
-    for column in COLUMNS:
-        np.testing.assert_allclose(again[column], found[column], rtol=1e-6)
-    whole = predict_blocks(learner.prior_, support, query, 0.7)
-    np.testing.assert_array_equal(whole.std, found["std"])
-
-
-def test_support_rows_replace_those_of_fit_with_a_warning():
-    learner, query = fitted(), TRAIN.drop(columns="rating")
-    learner.predict_tasks(query, TRAIN)  # all rows of fit
-    for labels, found in ((["u1"], "1 training task has"), (["u1", "u2"], "2 training tasks have")):
-        few = TRAIN[TRAIN["user"].isin(labels)].groupby("user").head(7)
-        with pytest.warns(UserWarning, match=f"support: {found} fewer rows than in fit"):
-            table = learner.predict_tasks(query, few)
-        rows, other = (few[few["user"] == "u1"], query["user"] == "u1")
-        model = learner.adapt(
-            rows[["x0", "x1"]], rows["rating"], side_info=rows[["age"]].iloc[0].to_numpy()
-        )
-        np.testing.assert_allclose(
-            table["prediction"][other], model.predict(query.loc[other, ["x0", "x1"]]), rtol=1e-9
-        )
-
-
-def test_support_of_other_tasks_altogether_is_refused():
-    """Labels of another type, say: nothing would be adapted to, and nobody would know."""
-    tasks = make_clusters(12, n_clusters=1, n_rows=8, n_features=2, rank=1, random_state=0)
-    learner = IndependentLearner().fit(tasks)
-    support, query = tasks.support_query(3, random_state=0)
-    for label, message in (
-        ("{}", "'0' are different tasks"),
-        ("s{}", "support: none of its tasks is in query"),
-    ):
-        labels = np.array([label.format(known) for known in support.labels])
-        others = TaskSet.from_arrays(support.X, support.y, support.offsets, labels)
-        with pytest.raises(ValueError, match=message):
-            learner.predict_tasks(query, others)

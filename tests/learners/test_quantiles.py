@@ -32,7 +32,6 @@ def _quantiles(learner, query, support):
 
 
 TRAIN, NEW = _tasks(60, 0), _tasks(400, 1)
-GROUPS = np.repeat(TRAIN.labels, TRAIN.sizes)
 
 
 def fit_quantile(q, tasks=TRAIN, **options):
@@ -60,12 +59,6 @@ def test_counted_quantiles_are_those_of_the_scores(q):
     assert turned == pytest.approx(-found)
 
 
-def test_a_deviation_is_the_root_mean_square_of_tasks():
-    scores, weights = np.array([-3.0, 1.0, 2.0]), np.array([0.25, 0.125, 0.125])
-    found = Calibration(np.array([0.0]), [scores], [weights], 1.0).deviation(4)
-    assert found == pytest.approx(np.sqrt(0.5 * 9.0 + 0.25 * 1.0 + 0.25 * 4.0))
-
-
 @pytest.mark.parametrize("n_rows", [0, 3, 8])
 @pytest.mark.parametrize("q", [0.1, 0.9])
 def test_that_share_of_the_targets_lies_below(learned, plain, q, n_rows):
@@ -80,29 +73,6 @@ def test_that_share_of_the_targets_lies_below(learned, plain, q, n_rows):
     quantile, end, centre = (Pinball(q).value(way, query.y).mean() for way in ways)
     assert quantile < 1.005 * end
     assert quantile < 0.85 * centre
-
-
-def test_all_ways_to_predict_agree(learned):
-    learner = learned[0.9]
-    support, query = NEW[:8].support_query(4, random_state=0)
-    one_by_one = np.concatenate(
-        [learner.adapt(s.X, s.y).predict(q.X) for s, q in zip(support, query, strict=True)]
-    )
-    np.testing.assert_allclose(_quantiles(learner, query, support), one_by_one, rtol=1e-9)
-    np.testing.assert_allclose(
-        learner.predict_tasks(query, support)["prediction"], one_by_one, rtol=1e-9
-    )
-    errors = learner.task_errors(support, query)
-    expected = np.split(Pinball(0.9).value(one_by_one, query.y), query.offsets[1:-1])
-    np.testing.assert_allclose(errors, [part.mean() for part in expected])
-    # tasks that were seen, by label, in any order, and one that was not
-    groups = np.array([TRAIN.labels[5], TRAIN.labels[2], -1, TRAIN.labels[5]])
-    X = NEW[0].X[:4]
-    found = learner.predict(X, groups=groups)
-    for row, label in enumerate(groups):
-        seen = TRAIN[int(label)] if label >= 0 else None
-        model = learner.adapt() if seen is None else learner.adapt(seen.X, seen.y)
-        np.testing.assert_allclose(found[row], model.predict(X[row : row + 1])[0], rtol=1e-9)
 
 
 def test_what_is_added_is_a_multiple_of_the_spread(learned):

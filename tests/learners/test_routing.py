@@ -166,23 +166,6 @@ def test_cross_validation_of_classes(labels, words):
         assert found["auc"][k] == pytest.approx(roc_auc_score(y[test] == labels[1], P[:, 1]))
 
 
-def test_side_information_by_row_or_by_label_is_the_same():
-    labels = GROUPS - 100
-    table = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y, "label": labels, "s": SIDE[:, 0]})
-    rows, scores, predictions = table[["a", "b"]], [], []
-    for side in (table[["s"]].to_numpy(), table.groupby("label")[["s"]].first()):
-        for model in (few_folds(), make_pipeline(StandardScaler(), few_folds())):
-            params = {"groups": table.label, "side_info": side}
-            with sklearn.config_context(**ROUTED):
-                scores.append(cross_val_score(model, rows, table.y, params=params, cv=CV))
-        old = table.label < 8
-        some = side[old] if len(side) == len(table) else side
-        learner = few_folds().fit(rows[old], table.y[old], groups=table.label[old], side_info=some)
-        predictions.append(learner.predict(rows, groups=table.label, side_info=side))
-    np.testing.assert_array_equal(scores[2:], scores[:2])
-    np.testing.assert_array_equal(predictions[1], predictions[0])
-
-
 @pytest.mark.parametrize("scaler", [False, True])
 @pytest.mark.parametrize("scored", [False, True])
 def test_grid_search_over_whole_tasks(scaler, scored):
@@ -346,50 +329,4 @@ def test_weights_of_rows_in_the_score():
         learner.score(TaskSet(x, y, groups), sample_weight=weights)
 
 
-def test_a_description_nobody_asked_for_is_an_error():
-    learner = fitted()
-    for given in ({"X": X[:3], "y": Y[:3]}, {}):
-        with pytest.raises(
-            ValueError, match="side_info: this learner was fitted without side information"
-        ):
-            learner.adapt(**given, side_info=[1.0])
-    with pytest.raises(ValueError, match="fitted without side information"):
-        learner.representation(side_info=[1.0])
-
-
 # -------------------------------------------------------------------------------------- intervals
-
-
-def test_deviations_are_the_unit_of_intervals():
-    learner = fitted()
-    x = draw(seed=8)[0][:7]
-    for model in (learner.adapt(X[:3], Y[:3]), learner.adapt()):
-        std = model.predict_std(x)
-        assert (std > 0).all()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ends = {c: model.predict_interval(x, coverage=c) for c in (0.5, 0.8)}
-        middle = model.predict(x)
-        for low, high in (end.T for end in ends.values()):
-            # so many deviations below and above the prediction, the same at every row
-            below, above = (middle - low) / std, (high - middle) / std
-            np.testing.assert_allclose(below, below[0], rtol=1e-6, atol=1e-8)
-            np.testing.assert_allclose(above, above[0], rtol=1e-6, atol=1e-8)
-            assert below[0] + above[0] > 0
-        wide, narrow = (np.ptp(ends[c], axis=1) for c in (0.8, 0.5))
-        assert (wide >= narrow - 1e-9).all()
-    # rows of the task make it surer, mostly: never less sure than its own noise
-    assert (
-        learner.adapt(X[:5], Y[:5]).predict_std(x).mean()
-        < 10 * learner.adapt().predict_std(x).mean()
-    )
-
-
-def test_what_was_not_calibrated_says_so():
-    learner = IndependentLearner(loss="squared").fit(X, Y, groups=GROUPS)
-    model = learner.adapt(X[:3], Y[:3])
-    for method in (model.predict_std, model.predict_interval):
-        with pytest.raises(ValueError, match="calibrate_intervals"):
-            method(X[:2])
-    learner.calibrate_intervals(*draw(seed=1)[:2], groups=draw(seed=1)[2])
-    assert (learner.adapt(X[:3], Y[:3]).predict_std(X[:2]) > 0).all()

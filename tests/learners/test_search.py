@@ -49,16 +49,6 @@ def test_calibration_is_the_best_multiple_on_held_out_tasks(clusters):
     assert errors[learner.scale_] == min(errors.values()) < errors[1.0]
 
 
-def test_ratios_are_those_that_were_asked_for(clusters):
-    """Ratio 0 is a choice like the others, and is not added to a list without it."""
-    solver = ProjectedSGD(step_sizes=(0.1, 1.0), step_ratios=(10.0, 3.0))
-    learner = ConditionalLearner("mean", solver=solver, tune_scale=False, fit_intercept=False).fit(
-        clusters
-    )
-    tried = [(entry["step_C"], entry["step_H"]) for entry in learner.search_results_]
-    np.testing.assert_allclose(tried, [(0.1, 0.3), (1.0, 3.0), (0.1, 1.0), (1.0, 10.0)])
-
-
 def test_the_surrogate_of_a_loss_without_a_lipschitz_constant(clusters):
     def learner(**options):
         solver = ProjectedSGD(0.1)
@@ -108,15 +98,3 @@ def test_the_paper_s_configuration_to_the_last_setting():
         if value != getattr(learner, name)
     }
     assert changed == {"feature_map", "n_jobs", "solver"}  # solvers are objects of their own
-
-
-def test_the_paper_s_learner_runs_its_algorithm(clusters):
-    """Steps shared by C and H, no multiple of τ, every direction of H."""
-    solver = ProjectedSGD(step_sizes=(0.03, 0.3), step_ratios=(1.0,))
-    learner = ConditionalLearner.paper(solver=solver).fit(clusters)
-    assert [(row["step_C"], row["step_H"], row["scale"]) for row in learner.search_results_] == [
-        (0.03, 0.03, 1.0),
-        (0.3, 0.3, 1.0),
-    ]
-    assert learner.scale_ == 1.0
-    assert learner.H_.shape == (6 * 12, 6 * 12)

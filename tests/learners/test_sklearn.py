@@ -20,7 +20,6 @@ from tailored import (
 )
 from tailored.datasets import make_clusters
 from tailored.paper import ProjectedSGD
-from tailored.paper.feature_maps import get_feature_map
 
 # scikit-learn's checks know no tasks, and mean a single one.
 pytestmark = [
@@ -72,10 +71,6 @@ def tasks():
     return make_clusters(24, n_clusters=2, n_rows=12, n_features=6, rank=2, random_state=0)
 
 
-def flat(tasks):
-    return tasks.X, tasks.y, np.repeat(tasks.labels, tasks.sizes)
-
-
 def test_parameters_of_the_solver_are_reached_through_the_learner(tasks):
     learner = ConditionalLearner()
     assert learner.get_params()["solver"] is None
@@ -113,13 +108,6 @@ def test_adapted_model_is_an_ordinary_regressor(tasks):
     assert pipeline.predict(task.X).shape == (12,)
 
 
-def test_fit_does_not_change_parameters(tasks):
-    for learner in (ConditionalLearner(**FAST), EmpiricalBayesLearner()):
-        before = dict(learner.get_params())
-        learner.fit(tasks)
-        assert learner.get_params() == before
-
-
 def test_constant_column_is_the_intercept(tasks):
     """fit_intercept is nothing but a column of ones appended to X."""
     ones = TaskSet(
@@ -133,16 +121,3 @@ def test_constant_column_is_the_intercept(tasks):
     model = a.adapt(tasks[0].X, tasks[0].y)
     expected = b.adapt(ones[0].X, ones[0].y).coef_
     np.testing.assert_allclose(np.append(model.coef_, model.intercept_), expected, atol=1e-12)
-
-
-def test_pickled_learner_goes_on(tasks):
-    learner = ConditionalLearner(**FAST).partial_fit(tasks[:10])
-    copy = pickle.loads(pickle.dumps(learner))
-    one, other = (each.partial_fit(tasks[10:]) for each in (learner, copy))
-    np.testing.assert_array_equal(one.conditioning_.C, other.conditioning_.C)
-    np.testing.assert_array_equal(one.task_weights_, other.task_weights_)
-
-
-def test_feature_maps_print_their_arguments():
-    assert repr(get_feature_map("angle", has_side_info=False)) == "AngleMap(low=None, high=None)"
-    assert " at 0x" not in repr(ConditionalLearner(get_feature_map("angle", has_side_info=False)))

@@ -8,7 +8,7 @@ import pytest
 from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet
 from tailored.evaluation import task_scorer
 from tailored.priors.base import support_sizes
-from tailored.tasks.episodes import SupportSampling, rotate
+from tailored.tasks.episodes import SupportSampling
 
 
 def _numbered(*sizes):
@@ -70,18 +70,6 @@ def test_bad_numbers_of_support_rows(support):
         SupportSampling.of(support)
 
 
-def test_the_default_is_a_rotation():
-    tasks = _numbered(8, 5, 1)
-    for one, other in zip(
-        SupportSampling().episodes(tasks, [3], 2), rotate(tasks, [3], 2), strict=True
-    ):
-        if isinstance(one, TaskSet):
-            np.testing.assert_array_equal(one.y, other.y)
-            np.testing.assert_array_equal(one.offsets, other.offsets)
-        else:
-            np.testing.assert_array_equal(one, other)
-
-
 @pytest.mark.parametrize("support", [None, 3, 0, 0.4, (1, 4), (0.1, 0.9)])
 def test_in_order_the_first_rows_are_support_and_all_later_ones_query(support):
     tasks = _numbered(9, 4, 2, 1)
@@ -137,12 +125,6 @@ def _walks(n_tasks, seed, step=1.0, n_rows=12):
     return TaskSet.from_tasks(tasks)
 
 
-def _shuffled(tasks, seed):
-    rng = np.random.default_rng(seed)
-    mixed = [(task.X[p], task.y[p]) for task in tasks for p in [rng.permutation(len(task.y))]]
-    return TaskSet.from_tasks(mixed)
-
-
 @pytest.fixture(scope="module")
 def forecasts():
     train, new = _walks(60, 0), _walks(300, 1)
@@ -162,22 +144,6 @@ def test_forecasts_cover(forecasts):
     learner, train, new = forecasts
     assert 0.75 < _coverage(learner, new, 4) < 0.88
     assert _coverage(EmpiricalBayesLearner().fit(train), new, 4) < 0.7
-
-
-def test_without_an_order_the_first_rows_are_random_ones(forecasts):
-    _, train, new = forecasts
-    train, new = _shuffled(train, 2), _shuffled(new, 3)
-    first, random = (
-        EmpiricalBayesLearner(loss="absolute", n_support=n_support).fit(train)
-        for n_support in (("first", 4), 4)
-    )
-    errors = [learner.task_errors(new, n_support=("first", 4)) for learner in (first, random)]
-    difference = errors[0] - errors[1]
-    assert abs(difference.mean()) < 0.02 * errors[1].mean() + 2.0 * difference.std() / np.sqrt(
-        len(new)
-    )
-    assert 0.75 < _coverage(first, new, 4) < 0.88
-    assert 0.75 < _coverage(random, new, 4) < 0.88
 
 
 def test_scores_use_the_support_of_the_learner(forecasts):

@@ -98,32 +98,6 @@ def test_adapting_and_predicting_from_frames(learner, tasks, library):
     assert learner.adapt(side_info=named).intercept_ == learner.adapt(side_info=own).intercept_
 
 
-def test_many_tasks_from_frames(learner, tasks):
-    new, described = tables(6, seed=1)
-    asked = new.groupby("school").tail(4)
-    support = new.drop(asked.index)
-    with pytest.warns(
-        UserWarning, match="support: 6 training tasks have fewer rows .* If they are new, relabel"
-    ):
-        found = learner.predict_tasks(asked.drop(columns="score"), support, side_info=described)
-    read = TaskSet.from_frame(new, side_info=described, encoding=learner.encoding_, **ROLES)
-    assert found["prediction"].corr(asked["score"]) > 0.8
-    for label, predicted in found.groupby("school")["prediction"]:
-        given = support[support["school"] == label]
-        side = described[described["school"] == label].drop(columns="school")
-        model = learner.adapt(given, given["score"], side_info=side)
-        np.testing.assert_allclose(model.predict(asked[asked["school"] == label]), predicted)
-    # scores of tables that were read alike, of frames with labels, and of sets
-    expected = learner.score(read, n_support=4)
-    rows = new.sort_values("school", kind="stable")
-    groups, y = rows["school"].to_numpy(), rows["score"].to_numpy()
-    side = described.set_index("school")
-    assert learner.score(rows, y, groups=groups, side_info=side, n_support=4) == pytest.approx(
-        expected
-    )
-    assert learner.task_errors(read).shape == (6,)
-
-
 def test_tables_that_were_read_otherwise_are_refused(learner):
     new, described = tables(6, seed=1)
     late = TaskSet.from_frame(

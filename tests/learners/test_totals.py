@@ -62,27 +62,6 @@ def fitted(target="rating"):
     return learner.fit(tasks_of(TRAIN, target))
 
 
-def test_draws_have_the_moments_of_the_predicted_rows():
-    learner = fitted()
-    draws = learner.sample(QUERY, SUPPORT, n_draws=4000, random_state=0)
-    predicted = learner.predict_tasks(QUERY, SUPPORT)
-    assert draws.shape == (4000, len(QUERY))
-    error = predicted["std"].to_numpy() / np.sqrt(4000)
-    assert (np.abs(draws.mean(axis=0) - predicted["prediction"]) < 5 * error).all()
-    np.testing.assert_allclose(
-        draws.std(axis=0), predicted["std"], rtol=0.2
-    )  # those of rows are calibrated
-    np.testing.assert_array_equal(
-        draws, learner.sample(QUERY, SUPPORT, n_draws=4000, random_state=0)
-    )
-    assert not np.array_equal(*(learner.sample(QUERY, SUPPORT, n_draws=1) for _ in range(2)))
-    # The order of the rows of the query does not matter.
-    mixed = QUERY.sample(frac=1, random_state=1)
-    again = learner.sample(mixed, SUPPORT, n_draws=4000, random_state=0).mean(axis=0)
-    expected = learner.predict_tasks(mixed, SUPPORT)["prediction"]
-    assert (np.abs(again - expected) < 5 * error.max()).all()
-
-
 @pytest.mark.parametrize("library", FRAMES)
 def test_totals_of_a_column(library):
     learner, query = fitted(), FRAMES[library](QUERY.to_dict("list"))
@@ -95,28 +74,6 @@ def test_totals_of_a_column(library):
     np.testing.assert_allclose(table["prediction"], rows[table["region"]])
     np.testing.assert_allclose(table["upper"] - table["prediction"], 1.6448536 * table["std"])
     np.testing.assert_allclose(table["prediction"] - table["lower"], 1.6448536 * table["std"])
-
-
-@pytest.mark.parametrize("target", ["rating", "count", "bought"])
-def test_totals_are_those_of_draws(target):
-    learner, options = fitted(target), {"n_draws": 4000, "random_state": 1}
-    draws = learner.sample(QUERY, SUPPORT, **options)
-    found = learner.predict_totals(QUERY, SUPPORT, by="region", **options)
-    regions, tolerance = pd.factorize(QUERY["region"])[0], 0.15 if target == "rating" else 0.05
-    for g, row in found.iterrows():
-        totals = draws[:, regions == g].sum(axis=1)
-        assert abs(row["prediction"] - totals.mean()) < 0.1 * totals.std()
-        np.testing.assert_allclose(row["std"], totals.std(), rtol=tolerance)
-        bounds = np.quantile(totals, [0.05, 0.95])
-        np.testing.assert_allclose(
-            row[["lower", "upper"]].astype(float), bounds, atol=0.3 * totals.std()
-        )
-    if target != "rating":
-        assert (
-            np.isin(draws, [0, 1]).all() if target == "bought" else (draws == np.round(draws)).all()
-        )
-        bounds = learner.predict_totals(QUERY, SUPPORT, by="region", n_draws=10)[["lower", "upper"]]
-        np.testing.assert_array_equal(bounds, np.round(bounds))
 
 
 @pytest.mark.parametrize("target", ["rating", "count", "bought"])
@@ -165,35 +122,6 @@ def test_task_sets_have_structured_arrays():
             ValueError, match=f"{name}: a TaskSet has no column '{column}'; pass an array"
         ):
             fitted().predict_totals(query, support, **{name: column})
-
-
-def test_exposure_multiplies_rates():
-    table = TRAIN.assign(years=2.0)
-    tasks = TaskSet.from_frame(
-        table, task="user", target="count", features=["x"], side_columns=["age"], exposure="years"
-    )
-    learner = few_folds().set_params(loss="poisson").fit(tasks)
-    one, ten = (
-        learner.sample(
-            QUERY.assign(years=years), SUPPORT.assign(years=2.0), n_draws=4000, random_state=0
-        ).mean()
-        for years in (1.0, 10.0)
-    )
-    np.testing.assert_allclose(ten / one, 10.0, rtol=0.05)
-
-
-@pytest.mark.parametrize("target", ["count", "bought"])
-def test_totals_are_sums_of_predictions_and_means_of_draws(target):
-    """A slope that hardly any row determines has a large error, which would raise the mean of an
-    exponential.
-    """
-    learner, far = fitted(target), QUERY.assign(x=QUERY["x"] + 3.0)
-    draws = learner.sample(far, SUPPORT, n_draws=20_000, random_state=0).sum(axis=1)
-    total = learner.predict_totals(far, SUPPORT)["prediction"][0]
-    rows = learner.predict_tasks(far, SUPPORT)
-    of_rows = rows["probability" if target == "bought" else "prediction"]
-    np.testing.assert_allclose(total, of_rows.sum(), rtol=1e-12)
-    assert abs(total - draws.mean()) < 5.0 * draws.std() / np.sqrt(20_000)
 
 
 def test_totals_of_a_mixture_cover():

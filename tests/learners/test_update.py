@@ -90,16 +90,6 @@ def test_from_no_rows_at_all(learners):
     same(model, learner.adapt(x[:6], z[:6], side_info=s[0]), x[6:])
 
 
-@pytest.mark.parametrize("name", ["side information", "quantile"])
-def test_a_pickled_model_goes_on(name, learners):
-    learner = learners[name]
-    X, y, groups, s = environment(2, 20, seed=4)
-    x, z = X[groups == 1], y[groups == 1]
-    side = {"side_info": s[1]} if learner.n_side_info_in_ else {}
-    model = pickle.loads(pickle.dumps(learner.adapt(x[:5], z[:5], **side)))
-    same(model.update(x[5:15], z[5:15]), learner.adapt(x[:15], z[:15], **side), x[15:])
-
-
 def test_frames_and_sparse_rows(learners):
     X, y, groups, _ = environment()
     frame = pd.DataFrame(X, columns=list("abc"))

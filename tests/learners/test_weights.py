@@ -15,7 +15,6 @@ from folds import few_folds
 from tailored import ConditionalLearner, EmpiricalBayesClassifier, TaskSet
 from tailored.cli import app
 from tailored.exceptions import UnhelpfulWarning
-from tailored.gaussian.moments import Moments
 from tailored.losses import Pinball
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module", "no_curves_in_module")
@@ -37,64 +36,6 @@ REPEATED = np.repeat(np.arange(T * N), WEIGHTS)
 @pytest.fixture(scope="module")
 def fitted():
     return few_folds().fit(X, Y, groups=GROUPS)
-
-
-def test_a_frequency_is_a_number_of_rows(fitted):
-    scaling = fitted.prior_.scaling
-    found = Moments.of(TaskSet(X, Y, GROUPS, frequency_weight=WEIGHTS), scaling)
-    tasks = TaskSet(X[REPEATED], Y[REPEATED], GROUPS[REPEATED])
-    expected = Moments.of(tasks[tasks.index_of(TaskSet(X, Y, GROUPS).labels)], scaling)
-    for name in ("gram", "cross", "square", "sizes"):
-        np.testing.assert_allclose(
-            getattr(found, name), getattr(expected, name), rtol=1e-12, atol=1e-12
-        )
-    few, many = slice(0, 5), REPEATED[REPEATED < 5]
-    once, often = (
-        fitted.adapt(X[few], Y[few], frequency_weight=WEIGHTS[few]),
-        fitted.adapt(X[many], Y[many]),
-    )
-    np.testing.assert_allclose(once.coef_, often.coef_, rtol=1e-10)
-    np.testing.assert_allclose(once.predict_interval(X), often.predict_interval(X), rtol=1e-10)
-
-
-def test_a_precision_is_that_of_a_mean_of_rows(fitted):
-    """The mean of k rows with equal features has the noise variance σ²/k, and is all that they say
-    about w.
-    """
-    y = Y[:4].repeat(3) + np.tile([-0.2, 0.0, 0.2], 4)
-    means = fitted.adapt(X[:4], Y[:4], sample_weight=np.full(4, 3.0))
-    np.testing.assert_allclose(
-        means.coef_, fitted.adapt(X[:4].repeat(3, axis=0), y).coef_, rtol=1e-10
-    )
-    tasks = TaskSet(X[:4], Y[:4], sample_weight=np.full(4, 3.0))
-    np.testing.assert_allclose(fitted.adapt_many(tasks).coef_[0], means.coef_, rtol=1e-10)
-    new = fitted.predict_tasks(TaskSet(X[4:6], Y[4:6]), support=tasks)
-    np.testing.assert_allclose(new["prediction"], means.predict(X[4:6]), rtol=1e-10)
-
-
-def test_the_posterior_is_that_of_generalised_least_squares(fitted):
-    """Weights may be any positive numbers; the posterior is (W⁻¹ + Xᵀ diag(v) X / σ²)⁻¹ (W⁻¹b + Xᵀ
-    diag(v) y / σ²).
-    """
-    v = np.random.default_rng(3).uniform(0.1, 5.0, size=5)
-    model, scaling = fitted.prior_.model, fitted.prior_.scaling
-    assert model.n_components == 1
-    Z, y = scaling.dense(X[:5]), scaling.targets(Y[:5])
-    P = np.linalg.pinv(model.covariances[0])
-    A = P + Z.T @ (v[:, None] * Z) / model.noise
-    w = np.linalg.solve(A, P @ model.means[0] + Z.T @ (v * y) / model.noise)
-    found = fitted.adapt(X[:5], Y[:5], sample_weight=v)
-    np.testing.assert_allclose(found.coef_, scaling.raw_weights(w[None])[0, :-1], rtol=1e-6)
-
-
-def test_equal_precisions_change_the_noise_alone():
-    plain = few_folds().fit(X, Y, groups=GROUPS)
-    weighted = few_folds().fit(X, Y, groups=GROUPS, sample_weight=np.full(len(Y), 4.0))
-    assert weighted.prior_.model.noise == pytest.approx(4.0 * plain.prior_.model.noise, rel=1e-6)
-    np.testing.assert_allclose(
-        weighted.prior_.model.covariances, plain.prior_.model.covariances, rtol=1e-6
-    )
-    np.testing.assert_allclose(weighted.task_weights_, plain.task_weights_, rtol=1e-6)
 
 
 def test_weights_follow_their_rows():
