@@ -4,14 +4,10 @@ import warnings
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 
-import tailored
-from bayes_samples import learned, same_numbers, skewed_tasks, weights_of
+from bayes_samples import skewed_tasks
 from folds import few_folds
 from tailored import (
-    EmpiricalBayesLearner,
-    TaskRegressor,
     TaskSet,
     UnconditionalLearner,
 )
@@ -37,39 +33,6 @@ def test_the_representation_grows_with_the_number_of_rows(skewed):
     np.testing.assert_allclose(bayes.representation(), C)
 
 
-def test_without_rows_the_prior_mean_predicts(skewed):
-    _, learner = skewed
-    empty = TaskSet.from_tasks([(np.empty((0, 4)), np.empty(0))])
-    expected = learner.prior_.scaling.raw_weights(np.array(learner.prior_.mean(empty)[0]))
-    np.testing.assert_allclose(weights_of(learner.adapt()), expected)
-    np.testing.assert_allclose(learner.adapt_many(empty).weights_[0], expected)
-    np.testing.assert_allclose(learner.adapt().coef_, np.ones(4), atol=0.6)
-    assert learner.adapt().intercept_ == pytest.approx(0.0, abs=0.3)
-
-
-def test_constant_column_is_the_intercept(few_steps):
-    """A task is fitted as with a column of ones, and the level of the targets only moves the
-    intercepts.
-    """
-    tasks = skewed_tasks(7, n_tasks=12)
-    shifted = TaskSet(tasks.X, tasks.y + 5.0, np.repeat(tasks.labels, tasks.sizes))
-    a, b = EmpiricalBayesLearner().fit(shifted), EmpiricalBayesLearner().fit(tasks)
-    tau = a.representation()
-    np.testing.assert_allclose(b.representation(), tau, atol=1e-9 * np.abs(tau).max())
-    np.testing.assert_allclose(
-        a.adapt_many(shifted).weights_, b.adapt_many(tasks).weights_ + 5.0 * np.eye(5)[4], atol=1e-8
-    )
-    assert (a.n_features_in_, len(a.prior_.scaling.columns)) == (4, 5)
-    X, y = shifted[0].X, shifted[0].y
-    model = a.adapt(X, y)
-    assert model.intercept_ == pytest.approx(5.0, abs=0.5)
-    ones = np.hstack([X, np.ones((len(y), 1))])
-    again = TaskRegressor(model.representation_, model.bias_, loss="squared", tol=1e-13).fit(
-        ones, y
-    )
-    np.testing.assert_allclose(again.coef_, weights_of(model), atol=1e-6)
-
-
 @pytest.mark.parametrize(("n_tasks", "n_validation"), [(11, 0), (600, 0), (30, 7)])
 def test_folds_do_not_train_on_their_held_out_tasks(n_tasks, n_validation):
     tasks = skewed_tasks(0, n_tasks=n_tasks, d=2, n_rows=3)
@@ -84,12 +47,6 @@ def test_folds_do_not_train_on_their_held_out_tasks(n_tasks, n_validation):
 
 
 # ---------------------------------------------------------------- another prior
-
-
-def test_a_loaded_learner_is_fitted_anew(few_steps, mixture, clusters, tmp_path):
-    mixture.save(tmp_path / "a")
-    again, fresh = tailored.load(tmp_path / "a").fit(clusters[:8]), clone(mixture).fit(clusters[:8])
-    same_numbers(learned(fresh), learned(again))
 
 
 # ---------------------------------------------------------------- tiny and odd data

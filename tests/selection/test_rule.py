@@ -34,8 +34,6 @@ from tailored.selection.steps.covariance import select_covariance
 from tailored.selection.steps.mixtures import count_components
 from tailored.selection.steps.noise import accept_dispersion
 from tailored.selection.steps.shared_effects import accept_shared_effects
-from tailored.selection.steps.side_information import accept_side_information
-from tailored.selection.steps.without_rows import accept_offset
 
 T = 40
 
@@ -70,23 +68,6 @@ def test_the_rule_lists_the_steps_in_their_order():
     for number, (step, (label, text)) in enumerate(zip(STEPS, listed, strict=True), start=1):
         assert label == str(number)
         assert text.startswith(step.__name__.split("_", 1)[1].replace("_", " "))
-
-
-@pytest.mark.parametrize("step", [step for step in STEPS if step is not select_covariance])
-def test_every_step_but_the_covariance_can_be_left_out(step, monkeypatch, few_steps):
-    """As in studies that compare the model with and without a step."""
-    rng, T, n = np.random.default_rng(0), 60, 10
-    X, side = rng.uniform(-2.0, 2.0, (T * n, 1)), rng.normal(size=(T, 1))
-    level = np.repeat(side[:, 0] + 0.5 * rng.normal(size=T), n)
-    y = level + X[:, 0] + 0.3 * X[:, 0] ** 2 + rng.exponential(size=T * n)
-    tasks = TaskSet(X, y, np.repeat(np.arange(T), n), side_info=dict(enumerate(side)))
-    steps = [each for each in STEPS if each is not step]
-    monkeypatch.setattr(EmpiricalBayesLearner, "_steps", steps)
-    learner = few_folds(loss="absolute").fit(tasks)
-    prior = learner.prior_
-    assert (prior.shared is None) == (step is accept_shared_effects)
-    assert (learner.side_structure_ is None) == (step is accept_side_information)
-    assert (prior.offset == 0.0) == (step is accept_offset)
 
 
 # ------------------------------------------------------------------------------------ significance
@@ -382,7 +363,7 @@ def counts(dispersed, seed, n_tasks=60, n_rows=8):
     if dispersed:
         rate = rate * rng.gamma(1.0, size=len(rate))
     X = rng.normal(size=(len(rate), 1))
-    return data_of(TaskSet(X, rng.poisson(rate).astype(float), groups), Poisson())
+    return data_of(TaskSet(X, rng.poisson(rate).astype(float), groups), Poisson(), n_folds=3)
 
 
 def test_dispersion_is_accepted_where_counts_are_dispersed():

@@ -11,17 +11,12 @@ import pytest
 from folds import few_folds
 from studies.rivals.base import MixedModel, RidgePerTask
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored._utils.progress import Stages
 from tailored.datasets import make_clusters
 from tailored.exceptions import UnhelpfulWarning
 from tailored.losses import Absolute
-from tailored.priors.side_features import SideFeatures
 from tailored.selection import learn
 from tailored.selection.data import Settings, Training, TrainingData
-from tailored.selection.loop import search
-from tailored.selection.steps import mixtures
-from tailored.selection.steps.covariance import covariance_structures, select_covariance
-from tailored.selection.steps.mixtures import count_components
+from tailored.selection.steps.covariance import covariance_structures
 from tailored.selection.structures import PSEUDO_TASKS
 from tailored.selection.training_summary import LEAST_COMPARED, better_baseline
 
@@ -121,7 +116,7 @@ def test_equal_counts_are_no_reason_to_warn():
     X, groups = np.random.default_rng(7).normal(size=(50, 2)), np.repeat(np.arange(10), 5)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UnhelpfulWarning)
-        EmpiricalBayesLearner(loss="poisson").fit(X, np.full(50, 3), groups=groups)
+        few_folds(loss="poisson").fit(X, np.full(50, 3), groups=groups)
 
 
 def test_a_level_without_an_intercept_is_said():
@@ -159,37 +154,6 @@ def test_the_pooled_fit_is_a_rival():
 # ---------------------------------------------------------------- components
 
 
-def number_of_components(data):
-    return count_components(*search(data, [select_covariance], Stages("")))
-
-
-def test_components_are_counted_as_they_will_be_used(monkeypatch):
-    """With side information, mixing weights depend on it; the single Gaussian was evaluated
-    before.
-    """
-    monkeypatch.setattr(mixtures, "COMPONENTS", (2,))
-    monkeypatch.setattr(mixtures, "least_gain", lambda n: -np.inf)  # all of it is relevant
-    tasks = make_clusters(
-        60, n_clusters=2, n_rows=10, n_features=4, rank=1, hint=0.8, random_state=0
-    )
-    data = replace(data_of(tasks), side=SideFeatures.fit(tasks))
-    state, table = search(data, [select_covariance], Stages(""))
-    count_components(state, table)
-    (rough,) = (row for row in table if row.structure.n_components == 2)
-    assert len(rough.models) == len(data.splits)
-    assert all(mixture.gates is not None for mixture in rough.models)
-
-
-def test_weights_with_a_length_have_a_component_for_each_sign():
-    """w = ±p of one of four clusters: eight means tell more than four lines."""
-    tasks = make_clusters(
-        500, n_clusters=4, n_rows=48, n_features=10, rank=1, hint=0.5, random_state=0
-    )
-    train, _ = tasks[:200].support_query(40, shuffle=False)
-    data = replace(data_of(train), side=SideFeatures.fit(train))
-    assert number_of_components(data) >= 8
-
-
 # ---------------------------------------------------------------- what is selected
 
 
@@ -197,7 +161,7 @@ def test_conditioning_helps_where_it_should():
     tasks = make_clusters(140, n_clusters=2, n_rows=40, n_features=6, random_state=0)
     support, query = tasks.support_query(15, random_state=0)
     train, new, query = support[:80], support[80:], query[80:]
-    learner = few_folds(loss="absolute", n_folds=4).fit(train)
+    learner = few_folds(loss="absolute").fit(train)
     error = learner.task_errors(new, query).mean()
     # subspaces of rank one: a component for each, or one for each sign
     assert learner.n_components_ in (2, 4)
@@ -208,7 +172,7 @@ def test_conditioning_helps_where_it_should():
 def test_simpler_structures_are_selected_where_they_suffice():
     one = make_clusters(150, n_clusters=1, n_rows=40, n_features=6, rank=2, random_state=3)
     support, query = one.support_query(20, random_state=0)
-    learner = few_folds(loss="absolute", n_folds=4).fit(support[:80])
+    learner = few_folds(loss="absolute").fit(support[:80])
     mixed = MixedModel(fit_intercept=False).fit(support[:80])
     errors = [each.task_errors(support[80:], query[80:]).mean() for each in (learner, mixed)]
     assert errors[0] < 1.01 * errors[1]

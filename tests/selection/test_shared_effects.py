@@ -6,18 +6,14 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.linalg import block_diag
 
 import tailored
 from folds import few_folds
 from studies.rivals.base import RidgePerTask
 from tailored import ConditionalLearner, EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
-from tailored.gaussian.em import fit_mixed_model
 from tailored.gaussian.responses import NegativeBinomial, Poisson
-from tailored.losses import Squared
-from tailored.priors.shared import SharedEffects, SharedLevels
-from tailored.selection.data import Settings, TrainingData
-from tailored.selection.steps import noise, shared_effects
+from tailored.paper import ProjectedSGD
+from tailored.selection.steps import noise
 from tailored.show.displays import effects_of
 
 #: No side information.
@@ -41,36 +37,6 @@ def table(n_tasks=40, n_rows=15, curve=1.0, seed=0, n_items=25):
 @pytest.fixture(scope="module")
 def fitted():
     return EmpiricalBayesLearner().fit(TaskSet.from_frame(table()[0], **ROLES))
-
-
-def test_information_and_coefficients_are_those_of_the_dense_covariance():
-    """Against one covariance matrix of all rows, with the mean estimated by generalised least
-    squares.
-    """
-    rng = np.random.default_rng(0)
-    tasks = TaskSet.from_tasks(
-        [(rng.normal(size=(n, 2)), rng.normal(size=n)) for n in (3, 5, 2, 6, 4)]
-    )
-    data = TrainingData(tasks, None, 0, Settings(Squared(), True, 0, None))
-    statistics = data.statistics
-    model = fit_mixed_model(statistics, max_iter=5)
-    Z = rng.normal(size=(len(tasks.y), 4))
-    rows = shared_effects._gaussian_rows(data, tasks, statistics, model, np.zeros(len(tasks.y)))
-    H = shared_effects._information(rows, tasks.offsets, Z, model.bases[0])
-    X, y = data.scaling.weighted_rows(tasks)
-    parts = np.split(X, tasks.offsets[1:-1])
-    S = block_diag(*(P @ model.covariances[0] @ P.T for P in parts)) + model.noise * np.eye(len(y))
-    inverse = np.linalg.inv(S)
-    M = np.column_stack([X, Z, y])
-    np.testing.assert_allclose(H, M.T @ inverse @ M, rtol=1e-6, atol=1e-8)
-    _, H = shared_effects._integrate_mean(H, X.shape[1])
-    of, gamma = np.array([0, 0, 0, 1]), np.array([0.3, 0.7])
-    mean, covariance, _ = shared_effects._posterior(H, of, gamma)
-    prior = np.diag(gamma[of])
-    V = S + Z @ prior @ Z.T
-    b = np.linalg.lstsq(X.T @ np.linalg.inv(V) @ X, X.T @ np.linalg.inv(V) @ y)[0]
-    np.testing.assert_allclose(mean, prior @ Z.T @ np.linalg.solve(V, y - X @ b), rtol=1e-5)
-    assert (np.linalg.eigvalsh(covariance) > 0).all()
 
 
 def test_effects_are_found(fitted):
@@ -171,7 +137,7 @@ def test_the_dispersion_is_not_explained_by_many_effects_of_categories():
         rates = np.exp(3.0 + rng.normal(0.0, 0.4, 60)[groups] + rng.normal(0.0, std, 100)[items])
         y = rng.poisson(rates * rng.gamma(1 / 0.3, 0.3, 480))
         frame = pd.DataFrame({"group": groups, "item": [f"i{i}" for i in items], "x": x, "y": y})
-        learner = EmpiricalBayesLearner(loss="poisson", varying=[])
+        learner = few_folds(loss="poisson", varying=[])
         prior = learner.fit(TaskSet.from_frame(frame, task="group", target="y")).prior_
         assert prior.response.has_dispersion
         found.append([prior.mixture.noise, np.sqrt(prior.shared.levels[0].variance)])
@@ -197,7 +163,7 @@ def test_effects_of_categories_do_not_bias_means_of_counts(response, tolerance, 
         {"group": groups, "item": [f"i{i}" for i in items], "x": rng.normal(size=320)}
     )
     counted = frame.assign(y=rng.poisson(rates))
-    learner = EmpiricalBayesLearner(loss="poisson", varying=[])
+    learner = few_folds(loss="poisson", varying=[])
     learner.fit(TaskSet.from_frame(counted, task="group", target="y"))
     found = learner.predict_tasks(frame, support=counted)["prediction"]
     assert np.mean(found) == pytest.approx(counted["y"].mean(), rel=tolerance)
@@ -279,7 +245,7 @@ def growth(loss="squared", seed=3):
 @pytest.mark.parametrize("loss", ["squared", "poisson"])
 def test_curves_that_differ_by_side_information(loss, tmp_path):
     roles = {"task": "child", "target": "y", "side_columns": ["treated"]}
-    learner = EmpiricalBayesLearner(loss=loss).fit(TaskSet.from_frame(growth(loss), **roles))
+    learner = few_folds(loss=loss).fit(TaskSet.from_frame(growth(loss), **roles))
     effects = learner.prior_.shared.effects
     assert any(effect.by >= 0 for effect in effects)
     assert "a curve of age that differs by treated" in " ".join(str(learner.summary()).split())
@@ -325,7 +291,7 @@ def test_new_values_have_wider_intervals_and_no_effect(fitted):
 def test_other_learners_get_indicators(fitted):
     tasks = TaskSet.from_frame(table()[0], **ROLES)
     assert tasks.X.shape[1] == 2
-    learner = ConditionalLearner(feature_map="mean", max_iter=2).fit(tasks)
+    learner = ConditionalLearner("mean", solver=ProjectedSGD(0.1), max_iter=2).fit(tasks)
     assert learner.n_features_in_ == 25
     assert RidgePerTask().fit(tasks).n_features_in_ == 25
     one = table()[0].head(15)
@@ -362,14 +328,6 @@ def test_classes_and_counts_have_them_too(loss, monkeypatch):
     expected = 1 / (1 + np.exp(-f)) if is_class else np.exp(0.5 * f)
     ours = predicted["probability" if is_class else "prediction"].to_numpy()
     assert np.corrcoef(ours, expected)[0, 1] > 0.9
-
-
-def test_unknown_codes_have_the_effect_zero():
-    codes = np.array([[0.0], [1.0], [-1.0], [7.0], [1e300]])
-    levels = SharedLevels(0, np.array([2.0, 3.0]), np.array([0.5, 0.25]), 1.0)
-    np.testing.assert_array_equal(levels(codes, NONE), [2, 3, 0, 0, 0])
-    variances = SharedEffects((levels,)).error_variances(codes)
-    np.testing.assert_array_equal(variances, [0.5, 0.25, 1, 1, 1])
 
 
 # ---------------------------------------------------------------- effects of the values of numeric
@@ -447,36 +405,3 @@ def test_an_unseen_year_has_no_effect_and_an_error_that_groups_share(of_years):
     difference = same["std"][0] ** 2 - own["std"][0] ** 2
     assert difference == pytest.approx((40**2 - 40) * levels.variance, rel=1e-6)
     assert same["std"][0] > 2.0 * own["std"][0]
-
-
-@pytest.mark.parametrize(
-    ("options", "formula"),
-    [
-        ({"covariance": "full"}, None),
-        ({"covariance": "diagonal"}, None),
-        ({}, "y ~ year + x + (1 | group)"),
-    ],
-)
-def test_a_stated_model_has_no_effects_of_years(options, formula, few_steps):
-    frame = shocks()[0]
-    tasks = (
-        TaskSet.from_frame(frame, task="group", target="y")
-        if formula is None
-        else TaskSet.from_formula(formula, frame)
-    )
-    assert EmpiricalBayesLearner(**options).fit(tasks).prior_.shared is None
-
-
-def test_values_that_recur_in_few_tasks_are_no_candidates():
-    task, y = np.repeat(np.arange(10), 6), np.zeros(60)
-    shared_values, own_values = (
-        np.tile(np.arange(6.0), 10),
-        10.0 * task + np.tile([0.0, 1.0, 2.0], 20),
-    )
-    of_three = own_values - 10.0 * (task % 3)
-    columns = shared_values, own_values, np.arange(60.0), shared_values % 2, of_three
-    tasks = TaskSet(np.column_stack(columns), y, task)
-    found = [shared_effects._values(tasks, j) is not None for j in range(5)]
-    assert found == [True, False, False, False, False]
-    Z = shared_effects._values(tasks, 0).values
-    np.testing.assert_array_equal(Z, np.equal.outer(shared_values, np.arange(6.0)))

@@ -8,17 +8,15 @@ import pytest
 from bayes_samples import selected
 from folds import few_folds
 from studies.theory.bayes import CurveOracle
-from tailored import EmpiricalBayesLearner, TaskSet
+from tailored import TaskSet
 from tailored.datasets import make_circle
-from tailored.gaussian.moments import Moments
 from tailored.gaussian.rows import statistics_of
-from tailored.gaussian.side import Effect, Group, SideStructure, fit_side
+from tailored.gaussian.side import fit_side
 from tailored.losses import Absolute
 from tailored.priors.side_features import SideFeatures
-from tailored.selection.data import Settings, Training, TrainingData
+from tailored.selection.data import Settings, TrainingData
 from tailored.selection.steps import mixtures
 from tailored.selection.steps.side_information import select_side
-from tailored.selection.structures import Independent, MixedModel
 from tailored.tasks.rows import Scaling
 
 
@@ -52,7 +50,7 @@ def with_words(seed, T=30, n=4):
 @pytest.mark.filterwarnings("ignore::tailored.exceptions.UnknownCategoryWarning")
 def test_a_word_that_shifts_the_intercept():
     tasks, new = with_words(3), with_words(4)
-    learner = EmpiricalBayesLearner().fit(tasks)
+    learner = few_folds().fit(tasks)
     assert learner.side_structure_["effect on"] == "intercept"
     assert not learner.side_structure_["curved"]
     assert not learner.prior_.mixture.side[:-1].any()
@@ -63,7 +61,7 @@ def test_a_word_that_shifts_the_intercept():
     np.testing.assert_allclose(red.coef_, green.coef_)
     assert 2.5 < red.intercept_ - green.intercept_ < 4.5
     assert green.intercept_ - 0.5 < violet.intercept_ < red.intercept_
-    without = EmpiricalBayesLearner().fit(tasks.replace(side_info=None))
+    without = few_folds().fit(tasks.replace(side_info=None))
     assert without.side_structure_ is None
     errors = without.task_errors(new.replace(side_info=None), n_support=0)
     assert learner.task_errors(new, n_support=0).mean() < 0.8 * errors.mean()
@@ -139,48 +137,3 @@ def test_relevance_does_not_depend_on_units():
         fit.side @ fit_side(fit, found, g).Gamma.T for fit, g in ((statistics, groups), others)
     )
     np.testing.assert_allclose(same, effect, atol=1e-5 * np.abs(effect).max())
-
-
-#: Each of two features is a group of its own.
-GROUPS = [Group(j, False, np.array([j]), np.eye(1)) for j in range(2)]
-
-
-def described(T):
-    """Statistics of tasks with correlated effects of two features on three coefficients."""
-    rng = np.random.default_rng(0)
-    v, Gamma = rng.normal(size=(T, 2)), rng.normal(size=(3, 2))
-    L = np.array([[0.5, 0, 0], [0.2, 0.3, 0], [0.3, -0.1, 0.4]])
-    entries = []
-    for s in v:
-        X = np.column_stack([rng.normal(size=(8, 2)), np.ones(8)])
-        w = np.arange(3.0) + Gamma @ s + L @ rng.normal(size=3)
-        entries.append((X, X @ w + 0.4 * rng.normal(size=8)))
-    return Moments.of(TaskSet.from_tasks(entries), Scaling.raw(3), v)
-
-
-def test_only_coefficients_that_vary_have_effects():
-    statistics = described(60)
-    found = select_side(statistics, GROUPS, has_intercept=True, varying=(1, 2))
-    assert found is not None
-    Gamma = fit_side(statistics, found, GROUPS).Gamma
-    assert Gamma[1].any()
-    assert not Gamma[0].any()
-    only = select_side(statistics, GROUPS, has_intercept=True, varying=(2,))
-    assert only.describe()["effect on"] == "intercept"
-    assert all(
-        not e.intercept_only for e in select_side(statistics, GROUPS, has_intercept=False).effects
-    )
-
-
-def test_effects_are_removed_before_structures_are_fitted():
-    statistics, side = described(40), SideStructure((Effect(0), Effect(1)))
-    training = Training(statistics, [0], GROUPS).with_side(side)
-    Gamma = fit_side(statistics, side, GROUPS).Gamma
-    model = training.fit(MixedModel())
-    np.testing.assert_array_equal(model.side, Gamma)
-    rest = Training(statistics.shifted(statistics.side @ Gamma.T), [0]).fit(MixedModel())
-    np.testing.assert_allclose(model.covariances, rest.covariances, rtol=0.02)
-    # Independent tasks share no effects.
-    alone = training.fit(Independent(1.0))
-    assert alone.side is None
-    np.testing.assert_allclose(alone.noise, Training(statistics, [0]).fit(Independent(1.0)).noise)

@@ -2,18 +2,11 @@
 them.
 """
 
-import subprocess
-
 import numpy as np
 import pandas as pd
 import pytest
 
-from studies.rivals import Lme4
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.gaussian.em import fit_mixed_model, most_likely_mean, settle
-from tailored.gaussian.mixture import Mixture
-from tailored.gaussian.moments import Moments
-from tailored.tasks.rows import Scaling
 
 
 def rows(n_tasks=60, n=12, seed=0, slope=0.8):
@@ -52,41 +45,6 @@ def fit(varying, frame=None, **options):
 
 def spread(learner):
     return np.abs(learner.task_weights_ - learner.task_weights_[0]).max(axis=0)
-
-
-def test_the_mean_is_that_of_generalised_least_squares():
-    tasks = tasks_of(rows(10))
-    statistics = Moments.of(tasks, Scaling.raw(tasks.n_features, True))
-    d = statistics.n_features
-    W = np.zeros((d, d))
-    W[np.ix_([0, d - 1], [0, d - 1])] = [[0.6, 0.2], [0.2, 3.0]]
-    found = most_likely_mean(statistics, Mixture(np.ones(1), np.zeros((1, d)), W[None], 1.3)).means[
-        0
-    ]
-    left, right = np.zeros((d, d)), np.zeros(d)
-    for task in tasks:
-        X = np.hstack([task.X, np.ones((len(task.y), 1))])
-        V = 1.3 * np.eye(len(X)) + X @ W @ X.T
-        left += X.T @ np.linalg.solve(V, X)
-        right += X.T @ np.linalg.solve(V, task.y)
-    np.testing.assert_allclose(found, np.linalg.solve(left, right), rtol=1e-8)
-
-
-def test_settling_climbs_the_evidence_and_keeps_the_zeros():
-    tasks = tasks_of(rows(30))
-    units = Scaling.of(tasks, True, centre=True)
-    statistics = Moments.of(tasks, units)
-    d = statistics.n_features
-    start = fit_mixed_model(statistics, varying=(0, d - 1))
-    settled = settle(statistics, start, max_iter=60, tol=1e-9)
-    assert (
-        statistics.posterior(settled).log_evidence.sum()
-        > statistics.posterior(start).log_evidence.sum() + 0.1
-    )
-    outside = np.ones((d, d), dtype=bool)
-    outside[np.ix_([0, d - 1], [0, d - 1])] = False
-    assert np.abs(settled.covariances[0][outside]).max() < 1e-12
-    assert (np.linalg.eigvalsh(settled.covariances[0])[-2:] > 0).all()
 
 
 @pytest.mark.parametrize(
@@ -165,40 +123,3 @@ def test_mistakes():
         )
     with pytest.raises(ValueError, match="varying: needs at least two tasks, got 1"):
         EmpiricalBayesLearner(varying=[0]).fit(tasks[:1])
-
-
-R = r"""
-suppressPackageStartupMessages(library(lme4))
-d <- read.csv("%s", stringsAsFactors = TRUE)
-exact <- lmerControl(optCtrl = list(xtol_abs = 1e-10, ftol_abs = 1e-12))
-m <- lmer(%s, d, REML = FALSE, control = exact)
-cat(format(fixef(m), digits = 14), format(sqrt(diag(as.matrix(vcov(m)))), digits = 10))
-"""
-
-
-def by_lme4(frame, formula, folder):
-    """Fixed effects of R's lme4 and their standard errors, the intercept last."""
-    path = folder / "rows.csv"
-    frame.to_csv(path, index=False)
-    command = ["Rscript", "-e", R % (path.as_posix(), formula)]
-    found = subprocess.run(command, capture_output=True, text=True, check=True)
-    return np.roll(np.array(found.stdout.split(), dtype=float).reshape(2, -1), -1, axis=1)
-
-
-@pytest.mark.parametrize(
-    ("varying", "random"), [([], "(1 | school)"), (["ses"], "(1 + ses | school)")]
-)
-def test_common_effects_are_those_of_lme4(varying, random, tmp_path):
-    """In standard errors, as exact as both optimisers."""
-    if Lme4.missing():
-        pytest.skip(Lme4.missing())
-    frame = rows()
-    effects, errors = by_lme4(frame, f"score ~ ses + age + track + {random}", tmp_path)
-    learner = fit(varying, frame, covariance="full", reml=False)
-    assert np.abs((mean_of(learner) - effects) / errors).max() < 1e-4
-    # pooled least squares is nowhere near, because schools differ in the level of their inputs
-    tasks = tasks_of(frame)
-    pooled = np.linalg.lstsq(np.hstack([tasks.X, np.ones((len(tasks.y), 1))]), tasks.y, rcond=None)[
-        0
-    ]
-    assert np.abs((pooled - effects) / errors).max() > 1.0
