@@ -45,21 +45,6 @@ def test_iterates_and_averages_are_those_of_algorithm_1(name, inner, d, k):
     assert np.abs(expected.mean_C - np.eye(d)).max() > 1e-3
 
 
-@pytest.mark.parametrize("steps", [(0.4, 0.0), (0.0, 2.0), (0.05, 0.7)])
-def test_steps_of_C_and_H_are_separate(steps):
-    loss, reference, L = LOSSES["absolute"]
-    d, k = 3, 4
-    tasks, phis, batch = random_stream(np.random.default_rng(1), 20, d, k)
-    expected = ref.algorithm_1(tasks, phis, *steps, np.eye(d), "online", reference, L)
-    trajectory = start(StepSizes(*steps), np.eye(d), k)
-    advance(trajectory, batch, Surrogate(WithinTask(loss, inner="online"), L))
-    close(trajectory.average().H, expected.mean_H)
-    close(trajectory.average().C, expected.mean_C)
-    if steps[0] == 0:
-        np.testing.assert_array_equal(trajectory.average().C, np.eye(d))
-    assert (steps[1] == 0) == (trajectory.average().root.shape[1] == 0)
-
-
 def test_the_unconditional_run_is_the_run_whose_H_does_not_move():
     loss, reference, L = LOSSES["absolute"]
     d, k = 3, 4
@@ -127,22 +112,6 @@ def test_a_limited_rank_truncates_every_iterate_and_the_average(rank):
 
 # --- the scale of the features
 # ------------------------------------------------------------------------------
-
-
-def test_a_constant_scale_is_the_run_on_scaled_features():
-    """φ/c with the step γ is φ with γ/c⁴, and H for the raw features is H/c²."""
-    loss, reference, L = LOSSES["absolute"]
-    d, k, c = 3, 4, 0.06
-    tasks, phis, _ = random_stream(np.random.default_rng(6), 25, d, k)
-    phis = c * phis
-    batch = batch_of(tasks, phis, squared_scale=np.full(25, c**2))
-    trajectory = start(StepSizes(0.3, 1.1), np.eye(d), k)
-    advance(trajectory, batch, Surrogate(WithinTask(loss, inner="online"), L))
-    expected = ref.algorithm_1(tasks, phis / c, 0.3, 1.1, np.eye(d), "online", reference, L)
-    close(c**2 * trajectory.average().H, expected.mean_H)
-    close(trajectory.average().C, expected.mean_C)
-    for phi in phis[:5]:
-        close(trajectory.average()(phi), ref.tau(expected.mean_H, expected.mean_C, phi / c))
 
 
 def test_a_running_scale_against_an_explicit_loop():

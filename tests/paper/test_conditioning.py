@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-from copy import deepcopy
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,12 +13,11 @@ from representations import (
     close,
     from_tensor,
     learned,
-    random_gradient,
     random_pair,
     random_psd,
     shapes,
 )
-from tailored.paper.representation import Conditioning, Factored, Given, project_psd
+from tailored.paper.representation import Conditioning, Factored, project_psd
 
 # --- values --------------------------------------------------------------------------------------
 
@@ -60,14 +56,6 @@ def test_constant_is_C_whatever_the_side_information(d, k):
         np.testing.assert_array_equal(conditioning(phi), C)
         for rank in (None, 2):
             np.testing.assert_array_equal(Factored(C, k, rank)(phi), C)
-
-
-def test_constant_without_side_information_has_an_empty_H():
-    C = random_psd(np.random.default_rng(0), 3)
-    constant = Conditioning.constant(C)
-    np.testing.assert_array_equal(constant.evaluate(np.zeros((2, 0))), np.array([C, C]))
-    np.testing.assert_array_equal(Factored(C, 0)(np.zeros(0)), C)
-    assert constant.H.shape == (0, 0)
 
 
 @shapes
@@ -110,43 +98,6 @@ def test_directions_of_phi_are_orthogonal_and_of_equal_length(d, k):
     conditioning.step(-np.eye(d), phi, 0.0, 1.0)
     close(conditioning.dense_H(), V @ V.T, 1e-12)
     assert np.linalg.norm(conditioning.dense_H(), 2) == pytest.approx(phi @ phi, rel=1e-12)
-
-
-def test_a_given_tau_is_read_row_by_row():
-    given = Given.constant(np.zeros((2, 2)))
-    phis = np.array([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]])
-    assert given.n_side == 4
-    np.testing.assert_array_equal(given.evaluate(phis), [[[1, 2], [3, 4]], [[5, 6], [7, 8]]])
-    np.testing.assert_array_equal(given(phis[1]), [[5, 6], [7, 8]])
-
-
-@shapes
-def test_scale_state_and_copies(d, k):
-    rng = np.random.default_rng([d, k])
-    M, C = random_pair(rng, d, k, 3)
-    H, gradient, phi = (
-        ref.H_from_tensor(M),
-        random_gradient(rng, d, lipschitz=0.1),
-        rng.normal(size=k),
-    )
-    arguments = [a.copy() for a in (M, C, H, gradient, phi)]
-    for conditioning in (learned(M, C), Conditioning.constant(C, k)):
-        for factor in (0.0, 0.3, 16.0):
-            scaled = conditioning.scale(factor)
-            close(scaled(phi), factor * conditioning(phi), 1e-13)
-            close(scaled.H, factor * conditioning.H, 1e-13)
-        again = pickle.loads(pickle.dumps(conditioning))
-        np.testing.assert_array_equal(again(phi), conditioning(phi))
-    for iterate in (from_tensor(M, C), from_tensor(M, C, 2), Factored(C, k)):
-        # neither a copy nor the original follows the other, and no argument is written to
-        for moved, still in ((deepcopy(iterate), iterate), (iterate, deepcopy(iterate))):
-            before = still.dense_H().copy(), still.C.copy()
-            moved.step(gradient, phi, 0.2, 0.5)
-            np.testing.assert_array_equal(still.dense_H(), before[0])
-            np.testing.assert_array_equal(still.C, before[1])
-            assert np.abs(moved.C - before[1]).max() > 1e-4
-        for argument, value in zip((M, C, H, gradient, phi), arguments, strict=True):
-            np.testing.assert_array_equal(argument, value)
 
 
 # --- the cone

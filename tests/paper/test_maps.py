@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.exceptions import NotFittedError
-from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+from sklearn.preprocessing import PolynomialFeatures
 
 import tailored
 from tailored import ConditionalLearner, TaskSet
@@ -111,12 +110,6 @@ def test_a_map_given_by_the_user_is_not_fitted(tasks):
         mine.transform(tasks)
 
 
-def test_penalties_are_checked(tasks):
-    for alpha in (-1.0, 0.0):
-        with pytest.raises(ValueError, match="alpha"):
-            RidgeEstimate(alpha).transform(tasks)
-
-
 # ---------------------------------------------------------------- the paper's formulas
 
 
@@ -221,43 +214,6 @@ def test_transformer_and_callable():
     # the rows are the side information of tasks without any
     rows = CallableMap(lambda task: [task.y.sum(), task.label]).fit(bare)
     np.testing.assert_allclose(rows.transform(bare), [[5, 7], [6, 8]])
-
-
-def test_transformer_keeps_its_argument():
-    """The user's transformer is cloned for every fit, and the clone is what transforms."""
-    first = TaskSet(np.ones((2, 1)), np.zeros(2), [7, 8], {7: [2.0], 8: [4.0]})
-    second = TaskSet(np.ones((2, 1)), np.zeros(2), [7, 8], {7: [10.0], 8: [30.0]})
-    spec = StandardScaler()
-    mapped = Transformer(spec)
-    with pytest.raises(NotFittedError):
-        mapped.transform(first)
-    np.testing.assert_allclose(mapped.fit(first).transform(second), [[7.0], [27.0]])
-    np.testing.assert_allclose(mapped.fit(second).transform(second), [[-1.0], [1.0]])
-    assert mapped.transformer is spec
-    assert mapped.fitted is not spec
-    assert not hasattr(spec, "mean_")
-
-
-@pytest.mark.parametrize("name", FEATURE_MAPS)
-def test_fitting_a_map_twice_is_fitting_it_once(name):
-    rng = np.random.default_rng(4)
-    one, two = (
-        TaskSet.from_tasks(
-            [
-                (size * rng.normal(size=(n, 3)), rng.normal(size=n), rng.normal(size=2))
-                for n in (5, 1, 7, 9)
-            ]
-        )
-        for size in (1.0, 3.0)
-    )
-    fresh = get_feature_map(name, has_side_info=True).fit(two).transform(two)
-    again = get_feature_map(name, has_side_info=True).fit(one).fit(two).transform(two)
-    np.testing.assert_array_equal(again, fresh)
-
-
-def test_auto_follows_the_side_information():
-    assert isinstance(get_feature_map("auto", has_side_info=True), SideVector)
-    assert isinstance(get_feature_map("auto", has_side_info=False), RidgeEstimate)
 
 
 def test_messages(tasks):

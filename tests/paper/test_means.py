@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
-
 import numpy as np
 import pytest
 
 import reference as ref
-from streams import LOSSES, batch_of, close, random_stream, start
+from streams import close
 from studies.reproduction.curves import MeanAtTasks
 from tailored import ConditionalLearner, TaskSet, load
 from tailored.paper import ProjectedSGD
-from tailored.paper.algorithm_1 import BLOCK, ExactMean, StepSizes, Surrogate, run
+from tailored.paper.algorithm_1 import BLOCK, ExactMean
 from tailored.paper.representation import Factored
-from tailored.paper.within_task import WithinTask
 
 
 def surrogate_steps(rng, d, k, n_steps, phis="fresh"):
@@ -56,32 +53,6 @@ def test_exact_mean_is_the_mean_of_the_iterates(d, k, phis):
     assert np.abs(Hs[-1]).max() > 1e-2
 
 
-@pytest.mark.parametrize("cut", [1, BLOCK - 1, BLOCK, BLOCK + 3])
-def test_exact_means_go_on_from_a_copy_independently(cut):
-    rng = np.random.default_rng(cut)
-    d, k = 3, 6
-
-    def go_on(exact, mean, steps, Hs):
-        for gradient, phi in steps:
-            mean.add(exact)
-            Hs.append(exact.dense_H())
-            exact.step(gradient, phi, 0.1, 0.4)
-            if exact.change is not None:
-                mean.follow(exact.change)
-
-    exact, mean, Hs = Factored(np.eye(d), k), ExactMean(d, k), []
-    go_on(exact, mean, surrogate_steps(rng, d, k, cut), Hs)
-    other, other_mean, other_Hs = deepcopy(exact), deepcopy(mean), list(Hs)
-    before = mean.average(exact).H.copy()
-    go_on(other, other_mean, surrogate_steps(rng, d, k, 20), other_Hs)
-    np.testing.assert_array_equal(mean.average(exact).H, before)
-    np.testing.assert_array_equal(exact.dense_H(), deepcopy(exact).dense_H())
-    go_on(exact, mean, surrogate_steps(rng, d, k, 9), Hs)
-    close(mean.average(exact).H, np.mean(Hs, axis=0), 1e-10)
-    close(other_mean.average(other).H, np.mean(other_Hs, axis=0), 1e-10)
-    assert np.abs(mean.average(exact).H - other_mean.average(other).H).max() > 1e-3
-
-
 @pytest.mark.parametrize("kind", ["constant", "limited", "exact"])
 def test_means_at_tasks_are_those_of_direct_evaluation(kind):
     """After every step: the mean over the iterates of τ at each of the given tasks."""
@@ -99,28 +70,6 @@ def test_means_at_tasks_are_those_of_direct_evaluation(kind):
         close(np.broadcast_to(found, (5, d, d)), np.mean(taus, axis=0), 1e-10)
         iterate.step(gradient, phi[: iterate.n_side], 0.1, 0.4)
     assert np.abs(taus[-1] - C0).max() > 1e-2
-
-
-@pytest.mark.parametrize("rank", [None, 2])
-@pytest.mark.parametrize("features", [0, 4])
-def test_means_at_tasks_follow_a_run_that_is_gone_on_with(rank, features):
-    """A run that goes on is a copy of the old one, which must not lose what the last step did."""
-    tasks, _, _ = random_stream(np.random.default_rng(23), 20, 3, 4)
-    phis = np.random.default_rng(24).normal(size=(20, features))
-    means, taus, runs = (
-        MeanAtTasks(phis),
-        [],
-        [start(StepSizes(0.1, 0.5), np.eye(3), features, rank=rank)],
-    )
-
-    for piece in np.split(np.arange(20), [7, 12]):
-        runs = deepcopy(runs)
-        for t in piece:
-            means.add(runs[0].iterate)
-            taus.append([runs[0].iterate(phi) for phi in phis])
-            batch = batch_of([tasks[t]], phis[t : t + 1])
-            run(runs, batch, Surrogate(WithinTask(LOSSES["absolute"][0]), 1.0))
-        close(np.broadcast_to(means.mean(), (20, 3, 3)), np.mean(taus, axis=0), 1e-10)
 
 
 def test_the_mean_of_iterates_in_large_units_can_be_saved(tmp_path):

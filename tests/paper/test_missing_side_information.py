@@ -12,7 +12,6 @@ from folds import few_folds
 from tailored import ConditionalLearner, TaskSet
 from tailored.paper import ProjectedSGD
 from tailored.paper.feature_maps import SideVector
-from tailored.priors.side_features import SideFeatures
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -114,18 +113,6 @@ def test_words_are_a_category_of_their_own():
     np.testing.assert_allclose(encoder.transform(blank), [[0, 1, 0, 0, 1]])
 
 
-def test_curves_have_their_knots_where_numbers_were():
-    tasks = tasks_of("age")
-    known = [age for age in PEOPLE["age"] if age is not None]
-    side = SideFeatures.fit(tasks)
-    (curve,) = side.curves
-    assert (curve.knots[0], curve.knots[-1]) == (min(known), max(known))
-    np.testing.assert_allclose(np.unique(curve.knots), np.quantile(known, np.linspace(0, 1, 7)))
-    v = side(tasks)
-    assert np.isfinite(v).all()
-    np.testing.assert_allclose(v.mean(axis=0), 0.0, atol=1e-12)
-
-
 def test_a_missing_value_is_informative():
     """Tasks whose age is not known have a level of their own, and the learner finds it."""
     # a draw of held-out tasks that finds the level of those without an age, as nine in ten do
@@ -142,27 +129,6 @@ LEARNERS = {
     "empirical Bayes": few_folds(),
     "Algorithm 1": ConditionalLearner("vector", solver=ProjectedSGD(0.1), loss="squared"),
 }
-
-
-@pytest.mark.filterwarnings("ignore::tailored.exceptions.UnknownCategoryWarning")
-@pytest.mark.parametrize("name", LEARNERS)
-def test_predictions_with_missing_side_information(name):
-    columns = ("age", "city")
-    tasks = tasks_of(*columns)
-    learner = LEARNERS[name].fit(tasks)
-    task = tasks[2]
-    x = ROWS[["a", "b"]].iloc[:3]
-    for age, city in ((40.0, "X"), (None, None), (np.nan, "nowhere")):
-        side = {"age": age, "city": city}
-        for rows in ((), (task.X, task.y)):
-            assert np.isfinite(learner.adapt(*rows, side_info=side).predict(x)).all()
-        new = learner.predict(x, groups=[0, 99, 98], side_info={99: side, 98: side})
-        assert np.isfinite(new).all()
-        assert np.isfinite(learner.representation(side_info=side)).all()
-    nothing = learner.adapt(side_info=dict.fromkeys(columns))
-    with pytest.warns(UserWarning, match="new tasks are predicted without side information"):
-        np.testing.assert_allclose(learner.predict(x, groups=[99, 98, 99]), nothing.predict(x))
-    assert np.isfinite(learner.adapt_many(tasks).weights_).all()
 
 
 def test_a_column_without_any_value():

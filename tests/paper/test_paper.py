@@ -212,19 +212,6 @@ def test_a_constant_function_warns(parts):
         ).fit(useless)
 
 
-def test_the_summary_of_a_stream_is_that_of_all_its_tasks(parts):
-    train = parts[0]
-    pieces, whole = (
-        ConditionalLearner("vector", solver=ProjectedSGD(0.3), scale_features=False)
-        for _ in range(2)
-    )
-    for i in range(0, 30, 5):
-        pieces.partial_fit(train[i : i + 5])
-    whole.partial_fit(train)
-    eigenvalues = [each.summary().to_frame("spectrum")["eigenvalue"] for each in (pieces, whole)]
-    np.testing.assert_allclose(*eigenvalues, rtol=1e-9)
-
-
 def test_the_summary_shows_step_spectrum_and_errors(parts):
     train, validation, _ = parts
     learner = ConditionalLearner(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streams import LOSSES, batch_of, diverges, random_stream, start
-from tailored import ConditionalLearner
+from streams import LOSSES, batch_of, random_stream, start
 from tailored.paper import ProjectedSGD, step_size
 from tailored.paper.algorithm_1 import StepSizes, Surrogate, run
 from tailored.paper.prior import RepresentationPrior
@@ -25,18 +24,6 @@ def selected(tasks, phis, candidates, held_out=None, scales=(1.0,)):
     run(runs, batch_of(tasks, phis), Surrogate(algorithm, 1.0))
     prior = RepresentationPrior(scaling=Scaling.raw(d), conditioning=tau, algorithm=algorithm)
     return select(runs, candidates, prior, held_out, scales, None)
-
-
-def test_a_learned_prior_is_a_snapshot():
-    tasks = some_tasks(20)
-    learner = ConditionalLearner("mean", solver=ProjectedSGD((0.1, 0.5))).partial_fit(tasks[:12])
-    prior, kept = learner.prior_, learner.H_
-    learner.partial_fit(tasks[12:])
-    np.testing.assert_array_equal(prior.conditioning.H, kept)
-    assert np.abs(learner.H_ - kept).max() > 1e-5
-    assert (learner.n_iter_, learner.scale_, learner.validation_error_) == (20, 1.0, None)
-    assert learner.search_results_ == []
-    assert learner.step_size_ == StepSizes(0.1, 0.5)
 
 
 def test_the_search_takes_the_candidate_and_the_multiple_with_the_smallest_error():
@@ -80,14 +67,6 @@ def test_candidates_have_the_ratios_that_were_given_and_no_others():
     assert len(set(default)) == 27
 
 
-@diverges
-def test_divergence_of_every_candidate_names_the_steps():
-    tasks, phis, _ = random_stream(np.random.default_rng(22), 12, 3, 4)
-    tasks = [(1e4 * X, y) for X, y in tasks]
-    with pytest.raises(ValueError, match=r"step: .*1e\+308"):
-        selected(tasks, phis, [StepSizes(1e308, 1e308)])
-
-
 # --- held-out tasks
 # ----------------------------------------------------------------------------------------
 
@@ -121,20 +100,6 @@ def test_one_task_of_every_block_is_held_out_and_never_its_first(fraction):
         not np.array_equal(HeldOutPool(fraction, 0.5, seed=4).partition(tasks, 0)[1], positions)
         or block == 2
     )
-
-
-def test_the_pool_does_not_depend_on_how_the_stream_is_cut():
-    tasks = some_tasks(43)
-    whole, train = HeldOutPool(0.2, 0.5, seed=1).partition(tasks, 0)
-    pool, parts = HeldOutPool(0.2, 0.5, seed=1), []
-    for piece in np.split(np.arange(43), [1, 2, 9, 10, 31]):
-        pool, positions = pool.partition(tasks[piece], int(piece[0]))
-        parts.append(piece[positions])
-    np.testing.assert_array_equal(np.concatenate(parts), train)
-    for one, other in zip(pool.tasks(), whole.tasks(), strict=True):
-        np.testing.assert_array_equal(one.X, other.X)
-        np.testing.assert_array_equal(one.y, other.y)
-        np.testing.assert_array_equal(one.offsets, other.offsets)
 
 
 def test_the_pool_has_a_limit_and_stand_ins_until_it_has_tasks(monkeypatch):

@@ -22,14 +22,6 @@ def test_a_curve_is_a_partition_of_unity():
     np.testing.assert_allclose(1.0 - basis.sum(axis=1), missing, atol=1e-12)
 
 
-def test_a_curve_can_bend_and_be_straight():
-    x = np.sort(np.random.default_rng(0).uniform(size=150))
-    basis = np.column_stack([np.ones(150), Curve.fit(x, 0)(x[:, None])])
-    for target, close in ((x, 1e-10), (x**3, 1e-10), (np.cos(2 * np.pi * x), 0.02)):
-        left = target - basis @ np.linalg.lstsq(basis, target, rcond=None)[0]
-        assert np.abs(left).max() < close
-
-
 def test_a_curve_is_constant_beyond_its_knots():
     curve = Curve.fit(np.linspace(2.0, 5.0, 40), 0)
     low, high = curve(np.array([[-100.0], [1e9]]))
@@ -119,10 +111,3 @@ def test_values_that_training_did_not_have(tasks):
         ValueError, match=r"side_info: column 'age' of task 0 is .* times as large as in fit"
     ):
         of(1e40, "red")
-
-
-def test_constant_side_information_has_no_curves(tasks):
-    same = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels, np.full((30, 2), 7.0))
-    features = SideFeatures.fit(same)
-    assert features.curves == ()
-    assert not features(same).any()

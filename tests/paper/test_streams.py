@@ -5,7 +5,6 @@ runs.
 from __future__ import annotations
 
 import copy
-import pickle
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from streams import (
     advance,
     arrays_of,
     batch_of,
-    close,
     diverges,
     part,
     random_stream,
@@ -63,20 +61,6 @@ def test_results_do_not_depend_on_the_pieces_nor_on_the_number_of_jobs(inner):
     for others in (pieces, shown, two_jobs, one_by_one):
         for expected, other in zip(whole, others, strict=True):
             same(expected, other)
-
-
-def test_small_steps_share_their_projections():
-    """The gradients are the same as long as the signs of the residuals are, and H is a multiple of
-    one matrix.
-    """
-    loss, _, L = LOSSES["absolute"]
-    _, _, batch = random_stream(np.random.default_rng(18), 12, 3, 4)
-    runs = [start(StepSizes(step, step), np.eye(3), 4) for step in (1e-9, 1e-8, 10.0)]
-    small, other, large = run(runs, batch, Surrogate(WithinTask(loss, inner="online"), L))
-    assert other.iterate.range.E is small.iterate.range.E is not large.iterate.range.E
-    close(other.iterate.dense_H() / 1e-8, small.iterate.dense_H() / 1e-9)
-    (copied,) = pickle.loads(pickle.dumps([small]))
-    same(copied, small)
 
 
 # --- failure
@@ -130,8 +114,3 @@ def test_a_dense_average_too_large_is_refused_with_a_hint():
         start(StepSizes(1.0, 1.0), np.eye(2), k)
     assert start(StepSizes(1.0, 1.0), np.eye(2), k, rank=4).average().root.shape == (2 * k, 0)
     assert start(StepSizes(1.0, 0.0), np.eye(2), k).average().root.shape == (2 * k, 0)
-
-
-def test_step_sizes_print_as_one_number_when_they_are_one():
-    assert str(StepSizes(0.5, 0.5)) == "0.5"
-    assert str(StepSizes(0.5, 0.0)) == "(C: 0.5, H: 0)"

@@ -157,22 +157,3 @@ def test_the_form_through_the_pseudo_inverse_only_sees_the_range(name):
     w = ref.exact(X, y, zero, reference).w
     printed = ref.surrogate_gradient_primal(X, w, zero, L)
     assert np.abs(ref.project_psd(-printed)).max() < 1e-15
-
-
-def test_tasks_do_not_know_of_each_other():
-    """A batch is the same as its tasks one by one, also when θ is shared memory."""
-    name = "absolute"
-    loss, _, L = CASES[name]
-    rng = np.random.default_rng(15)
-    d, T = 3, len(SIZES)
-    rows = random_rows(rng, SIZES, d, name)
-    thetas = np.broadcast_to(random_thetas(rng, 1, d)[0], (T, d, d))
-    surrogate = Surrogate(WithinTask(loss, tol=TOL[name]), L)
-    together = surrogate(rows, thetas)
-    for t in range(T):
-        X, y = task(rows, t)
-        alone = Rows(X, y, np.array([0, len(y)]))
-        one = surrogate(alone, thetas[t][None])
-        np.testing.assert_allclose(together.value[t], one.value[0], rtol=0, atol=1e-9)
-        np.testing.assert_allclose(together.theta(t, X), one.theta(0, X), rtol=0, atol=1e-9)
-        np.testing.assert_allclose(together.u[t], one.u[0], rtol=0, atol=1e-9)

@@ -513,29 +513,6 @@ def test_gradient_bound_holds_with_kronecker_products():
 # --- bad input
 
 
-@pytest.mark.parametrize(
-    ("argument", "value", "words"),
-    [
-        ("W", np.array([[1.0, 1.0], [0.0, 1.0]]), "W must be symmetric"),
-        ("W", np.diag([1.0, -1.0]), "W must be positive semidefinite"),
-        ("C", np.diag([1.0, -1.0]), "C must be positive semidefinite"),
-        ("W", np.ones((2, 2, 2, 2)), "W must be a .d, d. matrix or a stack"),
-        ("n", 0, "n must be"),
-        ("L", -1.0, "L must be"),
-        ("R", 0.0, "R must be"),
-        ("K", -1.0, "K must be"),
-        ("T", 0, "T must be"),
-        ("probabilities", [0.2, 0.2], "probabilities"),
-        ("initial", np.ones(2), "Expected 2D array"),
-        ("C", np.tile(np.eye(2), (3, 1, 1)), "same length"),
-    ],
-)
-def test_quantities_are_checked(argument, value, words):
-    two = np.tile(np.eye(2), (2, 1, 1))
-    with pytest.raises(ValueError, match=words):
-        Quantities(**{"W": two, "C": two, "n": 10, argument: value})
-
-
 def test_bounds_name_the_quantity():
     exact = Quantities(np.eye(2), np.eye(2), n=10)
     with pytest.raises(ValueError, match="tau must be positive semidefinite"):

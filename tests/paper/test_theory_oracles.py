@@ -177,10 +177,6 @@ def test_previous_oracle_minimises_over_the_trace_ball():
         assert objective(F @ F.T / np.trace(F @ F.T), W, np.zeros((5, 5))) >= best * (1 - 1e-9)
 
 
-def test_previous_oracle_of_no_weights_is_zero():
-    assert not previous_oracle(np.zeros((3, 3))).any()
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -199,8 +195,3 @@ def test_oracle_names_what_is_wrong(arguments, words):
     good = {"W": np.eye(2), "C": np.eye(2), "n": 10, "L": 1.0}
     with pytest.raises(ValueError, match=f"(?s){words}"):
         oracle_representation(**{**good, **arguments})
-
-
-def test_variational_needs_nested_ranges():
-    with pytest.raises(ValueError, match=r"Ran\(A\) must be contained in Ran\(B\)"):
-        variational_trace_norm(np.eye(2), np.diag([1.0, 0.0]))

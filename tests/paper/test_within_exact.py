@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import reference
-from tailored.losses import LOSSES, DualBox, Huber
-from tailored.paper import kernels
+from tailored.losses import LOSSES, Huber
 from within_samples import (
     CASES,
     SHAPES,
@@ -115,37 +114,6 @@ def test_zero_theta_leaves_the_prior(loss, inner):
         assert solution.converged
 
 
-@losses
-def test_degenerate_rows_and_columns(loss):
-    rng = np.random.default_rng(6)
-    n, d = 18, 5
-    X, y = random_task(rng, n, d, loss)
-    X[:, 0] = 1.0  # constant column
-    X[:, 1] = 0.0  # column without any information
-    X[4] = X[3] = X[2]  # duplicated rows, with different targets
-    X[7] = X[6]
-    y[7] = y[6]
-    X[9:12] = 0.0  # rows that no weight can move
-    for theta in (random_theta(rng, d), random_theta(rng, d, 2), 1e5 * np.eye(d)):
-        offset = rng.normal(size=n)
-        solution = solve(X, y, theta, loss, offset=offset, tol=1e-10)
-        check_certificate(solution, X, y, theta, loss, offset, 1e-10)
-        assert_allclose(solution.alpha[9:12], loss.subgradient(offset[9:12], y[9:12]), rtol=1e-9)
-
-
-@pytest.mark.parametrize(
-    "loss", [c for c in CASES.values() if c.name != "logistic"], ids=lambda loss: loss.name
-)
-def test_a_prior_without_error_is_kept(loss):
-    X, y = random_task(np.random.default_rng(8), 6, 3, loss)
-    offset = 2.0 * y if loss.name == "hinge" else y
-    solution = solve(X, y, np.eye(3), loss, offset=offset, tol=1e-300)
-    assert_array_equal(solution.coef, np.zeros(3))
-    assert_array_equal(solution.alpha, np.zeros(6))
-    assert solution.value == solution.gap == 0.0
-    assert solution.converged
-
-
 @settings(max_examples=150, deadline=None)
 @given(
     loss=st.sampled_from(list(CASES.values())),
@@ -199,16 +167,6 @@ def test_gaps_reach_rounding(loss):
             assert solution.converged
 
 
-@losses
-def test_large_theta_is_certified(loss):
-    # w carries digits that rounding takes from alpha, so that the gap closes far beyond 1e8 times
-    # eps
-    rng = np.random.default_rng(10)
-    X, y = random_task(rng, 30, 8, loss)
-    solution = solve(X, y, 1e9 * random_theta(rng, 8), loss, tol=1e-8)
-    assert solution.converged
-
-
 @smooth
 def test_a_theta_beyond_rounding_leaves_no_penalty(loss):
     """Columns that depend on each other lose the identity in I + Z'Z; the loss alone has its
@@ -238,75 +196,6 @@ def test_gaps_before_the_last_step(loss):
         gap = value - reference.dual_value(found.alpha, X, y, theta, literal, offset)
         assert_allclose(found.gap, gap, rtol=1e-6, atol=1e-14)
         assert found.n_iter == min(n_steps, 1 if loss.name == "squared" else n_steps)
-
-
-def test_features_in_very_different_units():
-    rng = np.random.default_rng(11)
-    loss = CASES["absolute"]
-    for n in (20, 2):
-        X, y = random_task(rng, n, 6, loss)
-        theta = random_theta(rng, 6)
-        units = 10.0 ** np.array([-9, -3, 0, 2, 5, 9])
-        plain = solve(X, y, theta, loss, tol=1e-12)
-        scaled = solve(X * units, y, theta / np.outer(units, units), loss, tol=1e-12)
-        assert_allclose(scaled.coef * units, plain.coef, rtol=1e-7, atol=1e-9)
-
-
-def test_many_more_rows_than_features():
-    rng = np.random.default_rng(12)
-    y = rng.normal(size=3001)
-    solution = solve(np.ones((3001, 1)), y, np.full((1, 1), 1e7), CASES["absolute"], tol=1e-10)
-    assert_allclose(solution.coef[0], np.median(y), atol=1e-6)
-
-
-@pytest.mark.parametrize("factor", [1e-3, 0.5, 40.0])
-def test_scaling_laws(factor):
-    rng = np.random.default_rng(13)
-    X, y = random_task(rng, 15, 6, CASES["absolute"])
-    theta = random_theta(rng, 6)
-    for name, theta_factor in [("absolute", factor), ("pinball", factor), ("squared", 1.0)]:
-        plain = solve(X, y, theta, CASES[name], tol=1e-13)
-        scaled = solve(X, factor * y, theta_factor * theta, CASES[name], tol=1e-13)
-        assert_allclose(scaled.coef, factor * plain.coef, rtol=1e-5, atol=1e-7 * factor)
-        assert_allclose(
-            scaled.value, plain.value * factor ** (2 if name == "squared" else 1), rtol=1e-10
-        )
-
-
-@losses
-@inners
-def test_rotations_and_permutations_of_the_features(loss, inner):
-    rng = np.random.default_rng(14)
-    X, y = random_task(rng, 13, 5, loss)
-    theta = random_theta(rng, 5)
-    rotation = np.linalg.qr(rng.normal(size=(5, 5)))[0]
-    plain = solve(X, y, theta, loss, inner=inner, tol=1e-13)
-    for change in (rotation, np.eye(5)[rng.permutation(5)]):
-        turned = solve(X @ change.T, y, change @ theta @ change.T, loss, inner=inner, tol=1e-13)
-        assert_allclose(turned.coef, change @ plain.coef, atol=1e-5)
-        assert_allclose(turned.value, plain.value, rtol=1e-10)
-
-
-@pytest.mark.parametrize(("kink", "at_zero"), [(0.0, 1.0), (0.1, 0.0)])
-def test_free_dual_variables_are_inside_a_smooth_piece_of_the_conjugate(kink, at_zero):
-    """The pieces end at the bounds and, if the loss has a tube, at zero; the last row is zero."""
-    a, norms, sides = (
-        np.array([-1.0, -0.5, 0.0, 0.5, 1.0, 0.5]),
-        np.append(np.ones(5), 0.0),
-        np.full(6, 9.0),
-    )
-    box = DualBox(np.zeros(6), -np.ones(6), np.ones(6), 0.0, kink, False)
-    mark = getattr(kernels._mark, "py_func", kernels._mark)  # compiled callers only
-    assert mark(kernels.Task(box, np.zeros(6), np.zeros((6, 1)), norms), a, sides) == 2 + at_zero
-    assert_array_equal(sides, [0.0, -1.0, at_zero, 1.0, 0.0, 0.0])
-
-
-def test_one_row_of_absolute_loss_takes_one_round():
-    """|xv - y| + v²/2 has its minimum at v = sign(xy) min(|x|, |y/x|)."""
-    for y in (-9.0, -0.5, 0.5, 9.0):
-        found = solve(np.array([[2.0]]), np.array([y]), np.eye(1), CASES["absolute"])
-        assert found.coef[0] == pytest.approx(np.sign(y) * min(2.0, abs(y) / 2.0), abs=1e-12)
-        assert found.n_iter == 1
 
 
 def test_a_huber_loss_at_its_corner():

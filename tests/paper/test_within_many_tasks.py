@@ -11,7 +11,6 @@ from tailored.losses import get_loss
 from tailored.paper import kernels
 from within_samples import (
     CASES,
-    WITHIN,
     inners,
     losses,
     random_task,
@@ -114,17 +113,6 @@ def test_memory_layout_does_not_matter(loss, inner):
     assert max(signatures.values()) == 1
 
 
-def test_arguments_are_not_written_to():
-    rng = np.random.default_rng(19)
-    for loss in CASES.values():
-        X, y, offsets = ragged_tasks(rng, loss, 4)
-        theta, offset = random_theta(rng, 4), rng.normal(size=len(y))
-        before = [array.copy() for array in (X, y, offsets, theta, offset)]
-        for inner in WITHIN:
-            solve_many(X, y, offsets, theta, loss, inner=inner, offset=offset)
-        assert_same(before, (X, y, offsets, theta, offset))
-
-
 # --- status --------------------------------------------------------------------------------------
 
 
@@ -193,16 +181,6 @@ def test_shapes_that_do_not_match():
         arguments = {"X": X, "y": y, "starts": starts, "thetas": thetas, "loss": loss} | wrong
         with pytest.raises(ValueError, match="shapes of 2 tasks do not match"):
             solve_many(**arguments)
-
-
-def test_unknown_algorithm():
-    with pytest.raises(ValueError, match=r"inner must be one of 'exact', 'online'; got 'exakt'"):
-        solve(np.ones((1, 1)), np.ones(1), np.eye(1), CASES["absolute"], inner="exakt")
-
-
-def test_kernels_are_cached():
-    for kernel in KERNELS:
-        assert kernel.stats.cache_path
 
 
 @pytest.mark.parametrize("many", [False, True])

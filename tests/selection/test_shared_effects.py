@@ -13,6 +13,7 @@ from studies.rivals.base import RidgePerTask
 from tailored import ConditionalLearner, EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
 from tailored.gaussian.responses import NegativeBinomial, Poisson
 from tailored.paper import ProjectedSGD
+from tailored.priors.shared import SharedEffects
 from tailored.selection.steps import noise
 from tailored.show.displays import effects_of
 
