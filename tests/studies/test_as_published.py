@@ -10,7 +10,6 @@ import pytest
 
 from studies.reproduction import as_published
 from studies.reproduction.as_published import (
-    RESHAPED,
     STEPS,
     VARIANTS,
     Data,
@@ -72,22 +71,6 @@ def test_rows_of_H_that_are_left_out_stay_zero(kind, at_averages):
         np.testing.assert_allclose(ours, dense, rtol=0, atol=1e-13 * np.abs(dense).max())
 
 
-def test_side_information_and_options_matter():
-    data, curves = small_data(), []
-    for variant in (
-        Variant(),
-        Variant(pseudo_inverse=True),
-        Variant(trace_term=False),
-        Variant(rows_of_file=True),
-        Variant(at_averages=True),
-        Variant(feature_matrix="kronecker"),
-        Variant(feature_matrix="reshape"),
-        RESHAPED,
-    ):
-        curves.append(run_variant(data, variant, [15], STEPS[8:9])[0].item())
-    assert len(set(curves)) == len(curves)
-
-
 @pytest.mark.parametrize("method", ["unconditional", "conditional"])
 def test_lenk_agrees_with_the_published_curve(method):
     published, ours = selected_curve("lenk", method, 0, real_data("lenk/lenk_data.mat"))
@@ -135,20 +118,6 @@ def test_command_compares_resumes_and_fails(tmp_path, monkeypatch):
         "1 runs differ from the published errors by more than 1e-08: lenk unconditional seed 0"
         in result.stderr
     )
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        "jester",
-        "clusters-2 --method conditional-kronecker",
-        "--quick",
-        "--step-sizes 2",
-        "--seeds 6",
-    ],
-)
-def test_command_refuses_what_was_not_published(options):
-    assert invoke("reproduce", "--as-published", *options.split()).exit_code == 2
 
 
 def test_section_has_the_measured_numbers():

@@ -8,7 +8,6 @@ from scipy import special
 
 from studies.theory.bayes import ClusterOracle, CurveOracle, sphere_posterior
 from tailored.datasets import make_circle, make_clusters
-from tailored.tasks.task_set import TaskSet
 
 # ------------------------------------------------------------------------------------------- the
 # sphere
@@ -43,15 +42,6 @@ def test_circle_by_the_angle(n, noise):
         expected, expected_mean = on_circle(A, b)
         assert log_integral - nothing == pytest.approx(expected, rel=1e-10, abs=1e-10)
         np.testing.assert_allclose(mean, expected_mean, atol=1e-10)
-
-
-@pytest.mark.parametrize("b", [0.0, 1e-3, -2.0, 40.0, -1e5])
-def test_two_points(b):
-    log_integral, mean = sphere_posterior(np.array([[3.0]]), np.array([b]))
-    nothing = sphere_posterior(np.zeros((1, 1)), np.zeros(1))[0]
-    assert mean[0] == pytest.approx(np.tanh(b), abs=1e-13)
-    log_cosh = abs(b) + np.log1p(np.exp(-2 * abs(b))) - np.log(2)
-    assert log_integral - nothing == pytest.approx(log_cosh - 1.5, rel=1e-12, abs=1e-12)
 
 
 @pytest.mark.parametrize("r", [2, 3, 5, 12, 60])
@@ -110,54 +100,6 @@ def test_clusters_by_brute_force(clusters, overlapping):
         assert error < 0.05
 
 
-def test_every_task_by_itself(clusters):
-    tasks, truth = clusters
-    oracle = ClusterOracle(truth.bases, truth.noise, truth.hint)
-    together = oracle.adapt_many(tasks)
-    for t in (0, 5, 11):
-        np.testing.assert_allclose(oracle.adapt_many(tasks[[t]])[0], together[t], atol=1e-14)
-    support, query = tasks.support_query(0)
-    assert np.array_equal(oracle.adapt_many(support), np.zeros((12, 5)))
-    np.testing.assert_allclose(
-        oracle.responsibilities(support), 0.25 + 0.5 * tasks.side_info, atol=1e-14
-    )
-    means = [np.abs(task.y).mean() for task in query]
-    np.testing.assert_allclose(oracle.task_errors(support, query), means, atol=1e-14)
-    squares = [(task.y**2).mean() for task in query]
-    ratio = oracle.task_errors(support, query, loss="squared") / squares
-    np.testing.assert_allclose(ratio, ratio[0])  # whatever factor the library's squared loss has
-    assert oracle.adapt_many(tasks[:0]).shape == (0, 5)
-
-
-def test_a_useless_hint_says_nothing(clusters):
-    tasks, truth = clusters
-    blind = ClusterOracle(truth.bases, truth.noise).adapt_many(tasks)
-    np.testing.assert_allclose(
-        ClusterOracle(truth.bases, truth.noise, 0.0).adapt_many(tasks), blind, atol=1e-14
-    )
-    bare = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels)
-    assert np.array_equal(ClusterOracle(truth.bases, truth.noise).adapt_many(bare), blind)
-
-
-def test_bad_cluster_oracles(clusters):
-    tasks, truth = clusters
-    with pytest.raises(ValueError, match=r"bases must have shape \(m, d, r\)"):
-        ClusterOracle(truth.bases[0], 0.1)
-    with pytest.raises(ValueError, match="noise must be a finite number > 0"):
-        ClusterOracle(truth.bases, 0.0)
-    with pytest.raises(ValueError, match="hint must be a finite number"):
-        ClusterOracle(truth.bases, 0.1, 1.1)
-    bare = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels)
-    soft = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels, np.full((12, 2), 0.5))
-    for wrong in (bare, soft):
-        with pytest.raises(
-            ValueError, match=r"side_info: hint=0\.7 needs the indicator of one of 2 clusters"
-        ):
-            ClusterOracle(truth.bases, 0.1, 0.7).adapt_many(wrong)
-    with pytest.raises(ValueError, match="expected the same 12 tasks, got 3"):
-        ClusterOracle(truth.bases, 0.1).task_errors(tasks, tasks[:3])
-
-
 # ------------------------------------------------------------------------------------------- the
 # circle
 
@@ -193,14 +135,3 @@ def test_circle_error_is_the_expected_one():
     assert errors.mean() == pytest.approx(expected, abs=5 * errors.std() / np.sqrt(2000))
     errors = oracle.task_errors(*tasks.support_query(3, random_state=0))
     assert errors.mean() == pytest.approx(0.767, abs=5 * errors.std() / np.sqrt(2000))
-
-
-def test_circle_needs_side_information():
-    tasks, truth = make_circle(3, random_state=0, return_truth=True)
-    bare = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels)
-    with pytest.raises(ValueError, match="side_info: these tasks have none"):
-        CurveOracle(truth.mean, 0.3, 0.5).adapt_many(bare)
-    with pytest.raises(ValueError, match="noise must be a finite number > 0"):
-        CurveOracle(truth.mean, 0.3, 0.0)
-    with pytest.raises(ValueError, match="spread must be a finite number >= 0"):
-        CurveOracle(truth.mean, -0.3, 0.5)

@@ -4,8 +4,6 @@ seeds.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from dataclasses import replace
 
@@ -16,7 +14,7 @@ from typer.testing import CliRunner
 
 from studies.__main__ import app
 from studies.benchmark import run as module
-from studies.benchmark.methods import METHODS, OURS
+from studies.benchmark.methods import OURS
 from studies.benchmark.run import Trial, TrialResult, run_benchmark, run_trial
 from studies.benchmark.splits import Split
 from studies.benchmark.suites import COLD_ROWS, SUITES, Suite
@@ -30,7 +28,6 @@ from studies.benchmark.tables import (
     trials_table,
 )
 from studies.rivals import RIVALS
-from tailored import EmpiricalBayesLearner
 from tailored.datasets import make_clusters
 
 
@@ -63,14 +60,6 @@ def test_a_trial_by_hand(tiny):
     assert result.row_rmse == pytest.approx(np.sqrt(np.mean((split.query.y - means) ** 2)))
 
 
-def test_every_method_can_be_made():
-    tasks = make_clusters(4, n_clusters=2, n_rows=6, n_features=3, random_state=0)
-    split = Split(tasks, tasks, tasks, arrival={"n_support": ("first", 2)})
-    for name, method in METHODS.items():
-        if name != "oracle" and method.missing() is None:
-            assert hasattr(method.make(split), "fit")
-
-
 def test_finished_trials_are_kept(tiny, tmp_path, monkeypatch):
     first = run_benchmark(["tiny"], ["task mean", "ridge per task"], [0, 1], tmp_path)
     assert len(first) == 4
@@ -85,13 +74,6 @@ def test_finished_trials_are_kept(tiny, tmp_path, monkeypatch):
     assert [(c, r.error) for c, r in again] == [(c, r.error) for c, r in first]
     more = run_benchmark(["tiny"], ["task mean"], [0, 5], tmp_path, only_finished=True)
     assert [trial.seed for trial, _ in more] == [0]
-
-
-def test_unknown_names(tmp_path):
-    with pytest.raises(ValueError, match="clusters-2"):
-        run_benchmark(["cluster-2"], ["task mean"], [0], tmp_path)
-    with pytest.raises(ValueError, match="mixed model"):
-        run_benchmark(["clusters-2"], ["mixed modal"], [0], tmp_path)
 
 
 def test_summary_pairs_the_seeds(monkeypatch):
@@ -110,17 +92,6 @@ def test_summary_pairs_the_seeds(monkeypatch):
     assert lines[OURS].p_value == pytest.approx(2 * student.sf(abs(t), 2))
     assert to_csv(*trials_table(results)).count("\n") == 1 + 3 + 6
     assert ["s", "ridge per task", "0", 9.0] in rows_table(results)[1]
-
-
-def test_the_best_baseline_is_chosen_on_shared_seeds(monkeypatch):
-    """A rival that took the easy seeds only is not the best for that."""
-    monkeypatch.setitem(SUITES, "s", Suite("a test", 9, lambda seed, data: None))
-    results = [
-        (Trial("s", "task mean", i), TrialResult(e, 0.1))
-        for i, e in enumerate([1.0, 1.0, 9.0, 9.0])
-    ]
-    results += [(Trial("s", "ridge per task", i), TrialResult(1.2, 0.1)) for i in range(2)]
-    assert {line.best_baseline for line in summarise(results)} == {"task mean"}
 
 
 def test_ratios_pair_the_splits(monkeypatch):
@@ -178,52 +149,6 @@ def test_what_cannot_run_is_left_out_with_its_reason(tiny, tmp_path, monkeypatch
     errors = capsys.readouterr().err
     assert "skipped: lme4: Rscript is not installed" in errors
     assert "skipped: sleepstudy: sleepstudy.csv was not found" in errors
-
-
-def test_finished_elsewhere_is_shown(tiny, tmp_path, monkeypatch):
-    """A trial of a program that is not here counts where its file is there."""
-    monkeypatch.setattr(
-        RIVALS["lme4"], "missing", classmethod(lambda cls: "Rscript is not installed")
-    )
-    stored = {"error": 1.5, "seconds": 2.0}
-    (tmp_path / Trial("tiny", "lme4", 0).file).write_text(json.dumps(stored))
-    results = run_benchmark(["tiny"], ["lme4"], [0], tmp_path)
-    assert results.skipped == {}
-    assert results[0][1].error == 1.5
-    assert results[0][1].row_rmse is None
-    assert run_benchmark(["tiny"], ["lme4"], [0, 1], tmp_path).skipped == {
-        "lme4": "Rscript is not installed"
-    }
-
-
-@pytest.mark.filterwarnings("ignore:coverage. too few tasks:UserWarning")  # ten of them
-def test_the_curve_and_the_table(few_steps, tiny, tmp_path):
-    """The figure and the table have what was measured."""
-    methods = ["task mean", "ridge per task", "mixed model", OURS]
-    results = run_benchmark(["tiny"], methods, [0, 1], tmp_path)
-    curve = np.array(
-        [line[2:] for line in rows_table(results)[1] if line[1] == OURS], dtype=float
-    ).T
-    full = [result for trial, result in results if trial.method == OURS]
-    np.testing.assert_array_equal(curve[0], COLD_ROWS)
-    assert curve[1][-1] == pytest.approx(np.mean([result.error for result in full]))
-    table = list(csv.DictReader(io.StringIO(to_csv(*trials_table(results)))))
-    (line,) = (
-        row for row in table if (row["method"], row["seed"], row["support"]) == (OURS, "1", "5")
-    )
-    assert float(line["coverage"]) == pytest.approx(full[1].coverage["5"][0], rel=1e-5)
-    assert float(line["error"]) == pytest.approx(full[1].cold["5"], rel=1e-5)
-
-
-def test_coverage_by_hand(few_steps, tiny):
-    result = run_trial(Trial("tiny", OURS, 0))
-    split = SUITES["tiny"].load(0, None)
-    learner = EmpiricalBayesLearner().fit(split.train)
-    inside = []
-    for support, query in zip(split.support, split.query, strict=True):
-        low, high = learner.adapt(support.X, support.y).predict_interval(query.X, 0.9).T
-        inside.append(np.mean((low <= query.y) & (query.y <= high)))
-    assert result.coverage["all"][0] == pytest.approx(np.mean(inside))
 
 
 def test_command_writes_tables_and_figures(tiny, tmp_path):

@@ -21,11 +21,10 @@ import scipy.io
 import xlwt
 from scipy import sparse
 
-from studies.benchmark.suites import SUITES, seeds_of
+from studies.benchmark.suites import SUITES
 from studies.data import (
     JESTER,
     LENK,
-    MOVIELENS,
     MULTILEVEL,
     load_jester,
     load_lenk,
@@ -89,19 +88,6 @@ def test_download(server, tmp_path):
     assert file.read_bytes() == b"survey"
     (folder / "b").unlink()
     assert locate(source) == file  # from the cache
-
-
-@pytest.mark.parametrize("source", [LENK, MOVIELENS, JESTER], ids=lambda source: source.folder)
-def test_local_folders(source, tmp_path, monkeypatch):
-    with pytest.raises(FileNotFoundError, match=rf"was not found in .*sub-folder {source.folder}"):
-        locate(source, str(tmp_path))
-    (tmp_path / source.folder).mkdir()
-    file = tmp_path / source.folder / source.files[-1]
-    file.write_bytes(b"")
-    assert locate(source, str(tmp_path)) == file
-    monkeypatch.setenv("TAILORED_DATA", str(tmp_path))
-    assert locate(source) == file
-    assert all(url.startswith("https://") for url in source.urls)
 
 
 # --- ratings
@@ -277,14 +263,6 @@ BDF = """\
 "31","7",13,"1",20,41,10,"2",18
 """
 
-HSB = """\
-"school","minrty","sx","ses","mAch","meanses","sector","cses"
-"1224","No","Female",-1.5,5.8,-0.43,"Public",-1.1
-"1224","Yes","Male",-0.5,19.7,-0.43,"Public",-0.1
-"1288",NA,"Male",-0.5,1,0.12,"Catholic",0.1
-"1288","No","Male",0.5,2,0.12,"Catholic",0.2
-"""
-
 
 def test_coded_categories_missing_values_and_order(tmp_path):
     (tmp_path / "bdf.csv").write_text(BDF)
@@ -296,15 +274,6 @@ def test_coded_categories_missing_values_and_order(tmp_path):
     np.testing.assert_array_equal(tasks[0].X, [[15, 0, 23, 36], [11, 0, -2.5, 19]])
     np.testing.assert_array_equal(tasks.y, [46, 46, 33, 20, 41])
     np.testing.assert_array_equal(tasks.side_info, [[11, 0, 0], [20, 0, 1], [18, 1, 0]])
-
-
-def test_the_first_category_is_dropped_in_place(tmp_path):
-    (tmp_path / "Hsb82.csv").write_text(HSB)
-    tasks = load_multilevel("Hsb82", str(tmp_path))
-    assert tasks.feature_names.tolist() == ["minrty=Yes", "sx=Male", "cses"]
-    assert tasks.side_names == ["meanses", "sector=Public"]
-    np.testing.assert_array_equal(tasks.X, [[0, 0, -1.1], [1, 1, -0.1], [0, 1, 0.2]])
-    np.testing.assert_array_equal(tasks.side_info, [[-0.43, 1], [0.12, 0]])
 
 
 def test_names_and_folders(tmp_path):
@@ -347,12 +316,6 @@ def test_splits(tmp_path):
     np.testing.assert_array_equal(later.query.X.reshape(-1, 2), [[4, 5]] * 10)
     again = SUITES["sleepstudy"].load(3, str(tmp_path))
     np.testing.assert_array_equal(again.query.y, split.query.y)
-
-
-def test_seeds_of_a_report():
-    assert list(seeds_of("sleepstudy", 100)) == list(range(100, 130))
-    assert list(seeds_of("clusters-2", 100)) == list(range(100, 110))
-    assert list(seeds_of("sleepstudy", 5, 2)) == [5, 6]
 
 
 @pytest.mark.parametrize("name", MULTILEVEL)

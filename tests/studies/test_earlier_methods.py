@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy import sparse
 from sklearn.base import clone
 
 from studies.earlier_methods import (
@@ -70,22 +69,6 @@ def test_earlier_methods_fit_choose_and_adapt(method, environment, tasks):
     assert learner.predict(tasks.X[:3], groups=np.full(3, tasks.labels[0])).shape == (3,)
     again = clone(learner).fit(tasks)
     np.testing.assert_array_equal(again.task_weights_, learner.task_weights_)
-
-
-@pytest.mark.parametrize("method", EARLIER_METHODS.values(), ids=EARLIER_METHODS)
-def test_earlier_methods_take_their_candidates_from_a_grid(method):
-    grid = method._grid
-    assert len(method()._candidates()) == np.prod([len(values) for values in grid.values()])
-    name = next(iter(grid))
-    for value, words in ((-1.0, f"{name} must be"), ("best", f"{name} must be a positive number")):
-        with pytest.raises(ValueError, match=words):
-            method(**{name: value})._candidates()
-
-
-def test_sparse_rows_are_refused():
-    thin = TaskSet.from_tasks([(sparse.csr_array(np.eye(3)), np.ones(3))])
-    with pytest.raises(TypeError, match="dense rows"):
-        TraceConstrainedLearner(fit_intercept=False).fit(thin)
 
 
 # --- trace-constrained
@@ -178,8 +161,3 @@ def test_multi_task_minimum_is_trace_norm_regularisation(tasks):
     trace_norm = np.linalg.svd(W, compute_uv=False).sum()
     value = np.mean(residuals) + lam / 2 * trace_norm**2 / len(tasks)
     assert learner.objective_[-1] == pytest.approx(value, rel=1e-3)
-
-
-def test_projection_of_a_large_matrix_on_the_trace_ball():
-    found = project_trace_ball(np.diag([1e20, 3e19, 1e20]), 1.0)
-    np.testing.assert_allclose(found, np.diag([0.5, 0.0, 0.5]), atol=1e-15)

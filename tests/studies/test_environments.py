@@ -14,16 +14,13 @@ from typer.testing import CliRunner
 
 from studies.__main__ import app
 from studies.selection import cells
-from studies.selection.cells import FILE, Measured, append, compare, read, run_cell, run_cells
+from studies.selection.cells import FILE, Measured, append, compare, read
 from studies.selection.environments import (
     ENVIRONMENTS,
     Environment,
-    category,
-    counts,
     mixed_model,
     outliers,
 )
-from tailored import EmpiricalBayesLearner
 
 TINY = Environment("a test", mixed_model(12, 4, 1, full=True), (0, 4))
 
@@ -56,18 +53,6 @@ def test_a_cell_is_measured_once_and_compared_with_itself(tiny, tmp_path: Path, 
     assert result.exit_code == 0, result.output
     assert "geometric means over 1 environments: error 1.0000, CPU 1.000" in result.output
     assert (tmp_path / "old-new.csv").exists()
-
-
-def test_a_failed_fit_is_a_line(tiny, tmp_path: Path, monkeypatch):
-    def fail(self, tasks):
-        raise RuntimeError("not\nstable")
-
-    monkeypatch.setattr(EmpiricalBayesLearner, "fit", fail)
-    run_cells("broken", {"tiny": [5000]}, tmp_path)
-    table = read(tmp_path)
-    assert list(table["failure"]) == ["RuntimeError: not stable"] * 2
-    assert table["error"].isna().all()
-    assert list(cells.summarise(table, "broken")["failed"]) == [1, 1]
 
 
 def made_up(tmp_path: Path, name: str, old: list[float], new: list[float]) -> None:
@@ -105,26 +90,7 @@ def test_comparison_of_known_errors(tmp_path: Path):
     )
 
 
-def test_errors_of_use(tmp_path: Path):
-    assert "'tyni' is not a known environment" in invoke("tyni").output
-    assert "cells.csv" in invoke("--compare", "a", "b", "--out", tmp_path).output
-    made_up(tmp_path, "made up", [1.0], [1.0])
-    assert invoke("--compare", "old", "newer", "--out", tmp_path).exit_code == 1
-
-
 # --- references
-
-
-@pytest.mark.parametrize(("load", "loss"), [(counts, "deviance"), (category, "log loss")])
-def test_references_are_better_with_rows_and_than_a_shifted_one(load, loss):
-    sample = load(5000, None)
-    errors = []
-    for n_rows in (0, None):
-        predicted = sample.reference(sample.given(n_rows, 0), sample.query)
-        for factor in (1.0, 0.3):
-            errors.append(cells.LOSSES[loss](factor * predicted, sample.query.y).mean())
-    assert errors[2] < errors[0] < errors[1]
-    assert errors[2] < errors[3]
 
 
 def test_linear_references_attain_their_expected_error():
@@ -142,8 +108,3 @@ def test_linear_references_attain_their_expected_error():
     ]
     assert errors[0] == pytest.approx(0.3**2 + 2 * 0.1**2, rel=0.15)
     assert errors[2] < errors[1] < errors[0]
-
-
-def test_data_that_are_missing_end_the_run(tmp_path: Path):
-    with pytest.raises(FileNotFoundError):
-        run_cell("any", "sleepstudy", 5000, str(tmp_path))

@@ -25,12 +25,6 @@ def test_there_are_enough_tables_of_each_kind():
     assert min(kinds["binary"], kinds["count"]) >= 6
 
 
-def test_names_are_unique():
-    from studies.registered.definitions import _DEFINITIONS
-
-    assert len(_DEFINITIONS) == len(TABLES) == len({table.item for table in TABLES.values()})
-
-
 def test_no_table_was_used_before_or_passed_over():
     assert not {table.item.lower() for table in TABLES.values()} & {
         name.lower() for name in draw.KNOWN
@@ -100,13 +94,6 @@ def test_split_takes_a_fifth_of_the_groups_and_predicts_the_same_rows(small):
     assert (frame.loc[parts.query, "t"].to_numpy() >= 3).all()
     np.testing.assert_array_equal(parts.role, split(small, frame, 1700).role)
     assert (parts.role != split(small, frame, 1701).role).any()
-
-
-def test_unseen_categories_are_found(small):
-    frame = load(small)
-    parts = split(small, frame, 1700)
-    frame["x"] = np.where(parts.query, "new", "old")
-    assert unseen(small, frame, parts) == {"x": ["new"]}
 
 
 @pytest.mark.parametrize(

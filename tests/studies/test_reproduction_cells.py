@@ -12,7 +12,6 @@ from studies.reproduction.cells import Cell, run_cells
 from studies.reproduction.config import ExperimentConfig, load_config, parse_config, select_configs
 from studies.reproduction.protocol import prepare
 from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet, UnconditionalLearner
-from tailored.datasets import make_clusters
 from tailored.paper import ProjectedSGD
 from tailored.paper.representation import Factored
 from tailored.paper.step_size import PAPER_STEP_SIZES
@@ -167,33 +166,3 @@ def test_empirical_bayes_has_the_rows_of_algorithm_1(tiny, constant):
     result = run_cells(config, [Cell("tiny", 0, "empirical-bayes", None)])[0]
     np.testing.assert_allclose(result.test, [np.mean(errors)], rtol=1e-6)
     assert np.isnan(result.validation)
-
-
-def test_bayes_knows_the_mixture():
-    config = select_configs(["clusters-2"], quick=True)[0]
-    result = run_cells(config, [Cell("clusters-2", 1, "bayes", None)])[0]
-    tasks, truth = make_clusters(90, random_state=1, return_truth=True, **dict(config.data.options))
-    errors = []
-    for task in (tasks[t] for t in range(80, 90)):
-        # Quadrature over the unit circle of each of the two planes.
-        angles = 2 * np.pi * np.arange(4000) / 4000
-        circle = np.vstack([np.cos(angles), np.sin(angles)])
-        W = np.hstack([basis @ circle for basis in truth.bases])
-        fit = -0.5 * np.sum((task.y[:40, None] - task.X[:40] @ W) ** 2, axis=0) / 0.1**2
-        density = np.exp(fit - fit.max())
-        errors.append(np.abs(task.X[40:] @ W @ density / density.sum() - task.y[40:]).mean())
-    np.testing.assert_allclose(result.test, np.full(50, np.mean(errors)), rtol=1e-9)
-
-
-def test_arrays_of_the_first_seed_only(tiny):
-    kept = run_cells(tiny, [Cell("tiny", 0, "conditional", 0)])[0].arrays
-    assert kept["taus"].shape[1:] == (4, 4)
-    assert len(kept["group_names"]) == len(kept["taus"])
-    assert (np.diff(kept["spectrum_H"]) <= 0).all()
-    assert run_cells(tiny, [Cell("tiny", 1, "conditional", 0)])[0].arrays == {}
-
-
-def test_needs_a_lipschitz_loss(tiny):
-    config = replace(tiny, learning=replace(tiny.learning, loss="squared"))
-    with pytest.raises(ValueError, match="Lipschitz"):
-        run_cells(config, [Cell("tiny", 0, "conditional", 0)])[0]

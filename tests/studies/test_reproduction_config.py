@@ -140,12 +140,3 @@ def test_selection(tmp_path: Path):
     (tmp_path / "lenk.toml").write_bytes(TINY)
     with pytest.raises(ConfigError, match="two experiments are named 'lenk'"):
         select_configs(["lenk", str(tmp_path / "lenk.toml")])
-
-
-def test_words_for_people_are_no_part_of_the_identity():
-    renamed = re.sub(rb'title = "tiny"', b'title = "another"', TINY)
-    assert parse_config(renamed, "t", "t").identity() == parse_config(TINY, "t", "t").identity()
-    assert (
-        parse_config(edit("noise = 0.1", "noise = 0.2"), "t", "t").identity()["data"]["noise"]
-        == 0.2
-    )

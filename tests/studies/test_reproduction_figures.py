@@ -20,7 +20,7 @@ from studies.reproduction import runner
 from studies.reproduction.config import EXPERIMENTS, METHODS, parse_config
 from studies.reproduction.figures import draw_all, representation_display
 from studies.reproduction.published import read_published
-from studies.reproduction.report import ENDS_FILE, Difference, Numbers, first_screen, write_report
+from studies.reproduction.report import ENDS_FILE, first_screen, write_report
 from studies.reproduction.table import Results
 from tiny import TINY
 
@@ -104,14 +104,6 @@ def test_representation_display(folder, tmp_path):
         representation_display(tmp_path, "tiny")
 
 
-def test_report_of_other_sizes_has_no_comments(folder, tmp_path):
-    write_report(folder, tmp_path / "page.md")
-    text = (tmp_path / "page.md").read_text()
-    assert "not those of the paper's configuration" in text
-    final = Results.read(folder).curves("tiny", "conditional").final
-    assert f"{final.mean():.4g} ({final.std(ddof=1):.2g})" in text
-
-
 def test_report_writes_the_ends_of_the_curves(folder, tmp_path):
     write_report(folder, tmp_path / "page.md", figures=tmp_path)
     results, ends = Results.read(folder), Results.read(tmp_path / ENDS_FILE)
@@ -120,20 +112,6 @@ def test_report_writes_the_ends_of_the_curves(folder, tmp_path):
             results.curves("tiny", method).final, ends.curves("tiny", method).final
         )
     assert first_screen(results, {}) == first_screen(ends, {})
-
-
-def test_first_screen_has_three_digits(folder):
-    """Means over seeds, for the methods in their order; a dash for what is not known."""
-    results = Results.read(folder)
-    head, _, row = first_screen(results, {}).splitlines()
-    assert head.startswith("| experiment | published conditional | independent |")
-    assert head.endswith("| `EmpiricalBayesLearner` | Bayes limit |")
-    cells = row.strip("| ").split(" | ")
-    assert cells[:2] == ["tiny", "—"]
-    assert [float(cell) for cell in cells[2:]] == [
-        pytest.approx(results.curves("tiny", method).final.mean(), rel=5e-3) for method in METHODS
-    ]
-    assert all(len(cell.strip("0.")) <= 3 < len(cell) for cell in cells[2:])
 
 
 def test_readme_has_the_measured_table():
@@ -149,22 +127,3 @@ def test_published_numbers_are_the_ends_of_the_curves(tmp_path):
     if not curves.exists():
         pytest.skip(f"the published curves are not in {os.path.relpath(curves)}")
     assert read_published() == read_published(curves)
-
-
-def test_numbers_of_the_report():
-    published = read_published()
-    numbers = Numbers(np.array([0.12, 0.14]), published["clusters-2"]["conditional"])
-    assert (numbers.measured, numbers.deviation) == ("0.13", "0.014")
-    assert (
-        numbers.excess == f"{100 * (0.13 / published['clusters-2']['conditional'].mean - 1):+.1f} %"
-    )
-    difference = Difference(np.array([-0.2, -0.1, 0.1]))
-    assert (difference.wins, difference.mean) == ("2 of 3", "-0.0667")
-
-
-def test_unreadable_published_curves(tmp_path):
-    with pytest.raises(ResultsError, match="cannot read"):
-        read_published(tmp_path / "nowhere.csv")
-    (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(ResultsError, match="expected the columns"):
-        read_published(tmp_path / "bad.csv")

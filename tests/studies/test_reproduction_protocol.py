@@ -99,13 +99,6 @@ def test_seeds_differ_and_repeat():
             np.testing.assert_array_equal(a, b)
 
 
-def test_too_many_tasks(lenk):
-    config, data = lenk
-    config = replace(config, tasks=replace(config.tasks, train=100))
-    with pytest.raises(ConfigError, match="is 106, but the data has 12 tasks"):
-        prepare(config, 0, data)
-
-
 def test_unreadable_data_is_a_message(tmp_path):
     (tmp_path / "lenk_data.mat").write_bytes(b"no such thing")
     with pytest.raises(ConfigError, match="the data of 'lenk' cannot be used"):

@@ -6,7 +6,6 @@ import errno
 import gzip
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from studies.reproduction import runner, store
 from studies.reproduction.cells import Cell
 from studies.reproduction.config import load_config
 from studies.reproduction.manifest import read_manifest
-from studies.reproduction.table import COLUMNS, Results, merge, read_rows, write_table
+from studies.reproduction.table import COLUMNS, Results, read_rows, write_table
 from tiny import TINY
 
 #: Many cells of a few hundredths of a second: long enough to be met in the middle.
@@ -181,13 +180,6 @@ def test_a_run_continues_with_more_seeds(tiny, tmp_path):
     assert read_manifest(out)["experiments"]["tiny"]["seeds"] == 3
 
 
-def test_a_damaged_configuration_is_refused(tiny, tmp_path):
-    run(tiny, tmp_path / "out")
-    (tmp_path / "out" / "tiny" / "config.json").write_text("{")
-    with pytest.raises(ResultsError, match=r"config\.json is damaged"):
-        run(tiny, tmp_path / "out", resume=True)
-
-
 def test_full_disk_keeps_what_is_finished(tiny, tmp_path, monkeypatch):
     """The disk fills up with the fourth cell, while it is being written."""
     real_sync, written = os.fsync, []
@@ -215,16 +207,6 @@ def test_full_disk_keeps_what_is_finished(tiny, tmp_path, monkeypatch):
     assert "7 cells to compute, 3 kept" in again.stderr
 
 
-def test_a_file_in_the_way(tiny, tmp_path):
-    """The same refusal for everybody, the superuser included."""
-    (tmp_path / "out").write_text("a file")
-    result = CliRunner().invoke(
-        app, ["reproduce", str(tiny), "--jobs", "1", "--out", str(tmp_path / "out")]
-    )
-    assert result.exit_code == 1
-    assert "error: cannot make the folder" in result.stderr
-
-
 def test_manifest(tiny, tmp_path):
     out = tmp_path / "out"
     run(tiny, out)
@@ -240,18 +222,6 @@ def test_manifest(tiny, tmp_path):
     run(tiny, out, resume=True)
     assert str(tmp_path) not in (out / "manifest.json").read_text()
     json.loads((out / "manifest.json").read_text())
-
-
-def test_experiments_share_a_folder(tiny, tmp_path):
-    other = tmp_path / "other.toml"
-    other.write_bytes(TINY.replace(b"noise = 0.1", b"noise = 0.3"))
-    out = tmp_path / "out"
-    run(other, out)
-    alone = read_rows(out / "results.csv.gz")
-    run(tiny, out)
-    both = read_rows(out / "results.csv.gz")
-    assert Results.read(out).experiments == ["other", "tiny"]
-    assert [row for row in both if row.experiment == "other"] == alone
 
 
 def test_table(tiny, tmp_path):
@@ -281,29 +251,6 @@ def test_table(tiny, tmp_path):
         Results.read(out)
 
 
-def test_merge_replaces_and_orders():
-    def row(name: str, error: str = "1"):
-        return runner.Row(name, "independent", "0", "", "1", "test", error)
-
-    merged = merge([row("zeta"), row("lenk"), row("jester")], [row("lenk", "2"), row("clusters-2")])
-    found = [(row.experiment, row.error) for row in merged]
-    assert found == [("clusters-2", "1"), ("lenk", "2"), ("jester", "1"), ("zeta", "1")]
-
-
-def test_ties_go_to_the_smaller_step():
-    rows = []
-    for step in ("10.0", "2.0", "0.5"):
-        rows.append(runner.Row("e", "conditional", "0", step, "1", "test", step))
-        rows.append(
-            runner.Row(
-                "e", "conditional", "0", step, "1", "validation", "inf" if step == "0.5" else "3"
-            )
-        )
-    curves = Results(rows).curves("e", "conditional")
-    assert curves.step_sizes.tolist() == [0.5, 2.0, 10.0]
-    assert curves.final.tolist() == [2.0]
-
-
 @pytest.mark.parametrize("damage", ["truncated", "garbled", "other"])
 def test_a_damaged_table_is_an_error_that_says_what_to_do(tiny, tmp_path, damage):
     out = tmp_path / "out"
@@ -322,21 +269,3 @@ def test_a_damaged_table_is_an_error_that_says_what_to_do(tiny, tmp_path, damage
     table.unlink()
     assert run(tiny, out, resume=True).computed == 0
     assert Results.read(out).experiments == ["tiny"]
-
-
-def test_cells_garbled_anywhere_are_found_and_named(tiny, tmp_path):
-    run(tiny, tmp_path / "out")
-    (plan,) = runner.plan([load_config(tiny)], tmp_path / "out", resume=True)
-    cell = Cell("tiny", 0, "independent", None)
-    path, rng = plan.store.path(cell), random.Random(0)
-    good = path.read_bytes()
-    expected = plan.store.load(cell)[0].test
-    for _ in range(200):
-        content = bytearray(good)
-        content[rng.randrange(len(good))] ^= 1 << rng.randrange(8)
-        path.write_bytes(bytes(content))
-        missing, messages = plan.store.missing([cell])
-        if missing:
-            assert str(path) in messages[0]
-        else:
-            assert np.array_equal(plan.store.load(cell)[0].test, expected)

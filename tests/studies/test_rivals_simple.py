@@ -7,8 +7,7 @@ from sklearn.base import clone
 from sklearn.linear_model import Ridge
 
 from studies.rivals import SIMPLE
-from studies.rivals.base import MixedModel, PooledBoosting, PooledRidge, RidgePerTask, TaskMean
-from studies.rivals.simple import ItemUserBias
+from studies.rivals.base import MixedModel, PooledRidge, RidgePerTask
 from tailored import TaskSet
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
@@ -91,15 +90,6 @@ def test_pooled_ridge_finds_the_common_slope():
     assert baseline.shrinkage_ <= 1.0  # offsets are large beside the noise
 
 
-def test_item_and_user_effects(ratings):
-    baseline = ItemUserBias().fit(ratings)
-    items = np.linspace(-1.0, 1.0, 8)
-    assert np.corrcoef(baseline.items_, items)[0, 1] > 0.9
-    assert baseline.task_errors(ratings[:1], ratings[:1])[0] < 0.4
-    with pytest.raises(ValueError, match="one-hot"):
-        ItemUserBias().fit(TaskSet.from_tasks([(np.ones((2, 3)), [1.0, 2.0])]))
-
-
 @pytest.mark.parametrize("fit_intercept", [False, True])
 def test_mixed_model(fit_intercept):
     """Parameters are recovered in raw units, and weights are posterior means."""
@@ -125,43 +115,3 @@ def test_mixed_model(fit_intercept):
     expected = baseline.mean_ + gain @ (y - rows @ baseline.mean_)
     np.testing.assert_allclose(weights[:2] * columns, expected[:2] * columns, atol=1e-6)
     assert weights[2] == pytest.approx(expected[2] if fit_intercept else 0.0, abs=1e-6)
-
-
-def test_mixed_model_maximises_the_likelihood_of_the_side_effects():
-    """Generalised least squares of all fixed effects, given the estimated covariances, gives the
-    same effects.
-    """
-    rng = np.random.default_rng(5)
-    entries = []
-    for _ in range(60):
-        n, s = int(rng.integers(1, 6)), rng.normal(size=2)
-        X, level = rng.normal(size=(n, 1)), s @ [1.0, -0.5] + rng.normal()
-        entries.append((X, X @ rng.normal(1.0, 0.5, size=1) + level + 0.5 * rng.normal(size=n), s))
-    model = MixedModel().fit(TaskSet.from_tasks(entries))
-    normal, right = np.zeros((4, 4)), np.zeros(4)
-    for X, y, s in entries:
-        Z = np.hstack([X, np.ones((len(y), 1))])
-        F = np.hstack([Z, np.tile(s, (len(y), 1))])
-        V = Z @ model.covariance_ @ Z.T + model.noise_ * np.eye(len(y))
-        normal += F.T @ np.linalg.solve(V, F)
-        right += F.T @ np.linalg.solve(V, y)
-    effects = model.model_.side[-1] / model.side_scale_ * model.scaling_.target
-    np.testing.assert_allclose(effects, np.linalg.solve(normal, right)[2:], atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    "baseline", [TaskMean(), RidgePerTask(), PooledRidge(), MixedModel(), PooledBoosting()]
-)
-def test_frequencies_of_support_rows_are_those_of_repeated_rows(baseline):
-    rng = np.random.default_rng(2)
-    X, groups, often = (
-        rng.normal(size=(240, 2)),
-        np.repeat(np.arange(30), 8),
-        rng.integers(1, 4, 240),
-    )
-    y = X[:, 0] + rng.normal(size=30)[groups] + 0.3 * rng.normal(size=240)
-    every = np.repeat(np.arange(240), often)
-    baseline.fit(TaskSet(X, y, groups))
-    counted, query = TaskSet(X, y, groups, frequency_weight=often), TaskSet(X[::-1], y, groups)
-    repeated = baseline.predict_rows(TaskSet(X[every], y[every], groups[every]), query)
-    np.testing.assert_allclose(baseline.predict_rows(counted, query), repeated, rtol=1e-8)

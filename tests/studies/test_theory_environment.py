@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from scipy import special
 
 from environments import random_environment
 from studies.theory.environment import Environment
-from studies.theory.risks import excess_risk, sphere_coordinate, task_excess, task_risk
+from studies.theory.risks import excess_risk, task_excess, task_risk
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -43,19 +42,6 @@ def test_example_has_side_information_in_disjoint_balls():
     assert (environment.cluster_of(sample.tasks.side_info) == sample.clusters).all()
     features = np.array([environment.indicator(s) for s in sample.tasks.side_info])
     np.testing.assert_array_equal(features, np.eye(4)[sample.clusters])
-
-
-@pytest.mark.parametrize("q", [1, 2, 3, 20])
-def test_quadrature_on_the_sphere_is_exact(q):
-    nodes, masses = sphere_coordinate(q)
-    assert masses.sum() == pytest.approx(1.0, abs=1e-13)
-    assert masses @ nodes**2 == pytest.approx(1.0 / q, abs=1e-13)
-    mean = (
-        1.0
-        if q == 1
-        else np.exp(special.gammaln(q / 2) - special.gammaln((q + 1) / 2)) / np.sqrt(np.pi)
-    )
-    assert masses @ np.abs(nodes) == pytest.approx(mean, abs=1e-12)
 
 
 @pytest.mark.parametrize("loss", ["absolute", "huber", "pinball"])
@@ -95,33 +81,3 @@ def test_excess_risk_takes_learners_matrices_stacks_and_functions():
     zero = excess_risk(environment, lambda tasks: np.zeros((len(tasks), 4)), **options)
     nothing = excess_risk(environment, np.zeros((4, 4)), **options)
     np.testing.assert_allclose(zero.values, nothing.values, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: Environment.clusters(6, d=5, rank=1), "orthogonal subspaces"),
-        (
-            lambda: Environment.example(2, d=4, C=np.diag([1.0, 1.0, 1.0, -1.0])),
-            "C must be positive semidef",
-        ),
-        (
-            lambda: Environment.example(2, d=4, C=np.diag([1.0, 1.0, 1.0, 0.0])),
-            "C must be invertible",
-        ),
-        (
-            lambda: Environment(np.ones((2, 3, 1)), np.ones((2, 4, 4))),
-            "weight_factors must have shape",
-        ),
-        (lambda: Environment(np.ones((2, 3, 1)), np.eye(3)[None], noise=-1.0), "noise"),
-        (lambda: Environment(np.ones((2, 3, 1)), np.eye(3)[None], side_info="colour"), "side_info"),
-        (
-            lambda: Environment(np.ones((2, 3, 1)), np.eye(3)[None], 0.1, [0.5, 0.6]),
-            "probabilities",
-        ),
-        (lambda: Environment.clusters(2).sample(3, 0), "n must be"),
-    ],
-)
-def test_bad_environments_are_refused(make, words):
-    with pytest.raises(ValueError, match=words):
-        make()

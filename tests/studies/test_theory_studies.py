@@ -48,10 +48,6 @@ def test_rates_are_positive_and_fall(studies):
     assert (study.column("excess", method="ours") < study.column("bound", method="ours")).all()
 
 
-def test_studies_repeat_themselves(studies):
-    assert STUDIES["bounds"](quick=True).rows == studies["bounds"].rows
-
-
 #: A line of each figure: on which axes, how its label starts, and the columns behind it.
 DRAWN = {
     "advantage": (0, "unconditional, learned", "clusters", "unconditional", {"what": "learned"}),
@@ -107,15 +103,3 @@ def test_surrogate_minimum_is_certified():
             size / np.trace(F @ F.T) * F @ F.T - best.representation
         )
         assert surrogate(theta) >= best.value - best.gap
-
-
-def test_surrogate_gradient_against_finite_differences():
-    environment = Environment.clusters(1, d=3, rank=2, norm=3.0)
-    surrogate = MeanSurrogate(environment.sample(10, 8, 1).tasks)
-    rng = np.random.default_rng(2)
-    F, E = rng.standard_normal((2, 3, 3))
-    theta, E = F @ F.T, E + E.T
-    _, gradient = surrogate.value_and_gradient(theta)
-    h = 1e-5
-    slope = (surrogate(theta + h * E) - surrogate(theta - h * E)) / (2 * h)
-    assert slope == pytest.approx(np.sum(gradient * E), rel=1e-4)
