@@ -43,17 +43,14 @@ def folder(tmp_path_factory):
     The last four schools are new: five pupils of each are observed.
     """
     folder, rng, n, size = tmp_path_factory.mktemp("shell"), np.random.default_rng(0), 24, 12
-    labels, kind = (
-        [f"s{i:02d}" for i in range(n)],
-        np.where(np.arange(n) % 2 == 0, "state", "church"),
-    )
+    labels = [f"s{i:02d}" for i in range(n)]
+    kind = np.where(np.arange(n) % 2 == 0, "state", "church")
     school = np.repeat(np.arange(n), size)
     hours = rng.uniform(0, 10, n * size).round(2)
     intercept, slope = rng.normal(size=n) + 4.0 * (kind == "church"), 1.0 + 0.3 * rng.normal(size=n)
     score = intercept[school] + slope[school] * hours + rng.normal(size=n * size)
-    pupils = pd.DataFrame(
-        {"school": np.repeat(labels, size), "hours": hours, "score": score.round(3)}
-    )
+    columns = {"school": np.repeat(labels, size), "hours": hours, "score": score.round(3)}
+    pupils = pd.DataFrame(columns)
     new = pupils["school"] >= "s20"
     first = pupils[new].groupby("school").head(5)
     pupils[~new].to_csv(folder / "pupils.csv", index=False)
@@ -68,6 +65,16 @@ def folder(tmp_path_factory):
     return folder
 
 
+def tables(folder, *names):
+    """Read CSV files of the folder."""
+    return [pd.read_csv(folder / f"{name}.csv") for name in names]
+
+
+def printed(done):
+    """Read the table that a command printed."""
+    return pd.read_csv(io.StringIO(done.stdout))
+
+
 @pytest.fixture(scope="module")
 def model(folder):
     out = folder / "model.tailored"
@@ -79,7 +86,7 @@ def model(folder):
 @pytest.fixture(scope="module")
 def learner(folder):
     """The same model, fitted in Python."""
-    pupils, schools = (pd.read_csv(folder / name) for name in ("pupils.csv", "schools.csv"))
+    pupils, schools = tables(folder, "pupils", "schools")
     return EmpiricalBayesLearner().fit(
         TaskSet.from_frame(pupils, task="school", target="score", side_info=schools)
     )
@@ -94,12 +101,11 @@ def numbered(folder, name, labels, **changes):
 
 
 @pytest.fixture(scope="module")
-def numeric_models(folder):
+def numeric_model(folder):
     """A model of a table without side information, whose labels are 0, 1, .."""
-    models = {"whole": folder / "whole.tailored"}
     data = numbered(folder, "whole.csv", str)
-    run("fit", data, *ROLES, "-o", models["whole"])
-    return models
+    run("fit", data, *ROLES, "-o", folder / "whole.tailored")
+    return folder / "whole.tailored"
 
 
 # ---------------------------------------------------------------- predict
@@ -117,9 +123,7 @@ def test_predictions_are_those_of_python(folder, model, learner):
     options = ("--support", folder / "first.csv", "--side-info", folder / "schools.csv", "-o", out)
     assert run("predict", model, folder / "new.csv", *options).stderr == f"28 predictions: {out}\n"
     found = pd.read_csv(out)
-    new, first, schools = (
-        pd.read_csv(folder / name) for name in ("new.csv", "first.csv", "schools.csv")
-    )
+    new, first, schools = tables(folder, "new", "first", "schools")
     assert list(found.columns) == [*new.columns, "prediction", "lower", "upper", "std"]
     pd.testing.assert_frame_equal(found[new.columns.tolist()], new)
     expected = learner.predict_tasks(new, first, side_info=schools)
@@ -139,16 +143,12 @@ def test_training_tasks_are_predicted_without_support_and_side_information(folde
 
 
 def test_totals_are_those_of_python(folder, model, learner):
-    new, first, schools = (
-        pd.read_csv(folder / name) for name in ("new.csv", "first.csv", "schools.csv")
-    )
+    new, first, schools = tables(folder, "new", "first", "schools")
     cells = new.assign(region="a", people=7)
     cells.loc[::2, "region"] = "b"
     cells.to_csv(folder / "cells.csv", index=False)
-    out, given = (
-        folder / "totals.csv",
-        ("--support", folder / "first.csv", "--side-info", folder / "schools.csv"),
-    )
+    out = folder / "totals.csv"
+    given = ("--support", folder / "first.csv", "--side-info", folder / "schools.csv")
     options = (*given, "--total-by", "region", "--weights", "people", "--mean", "-o", out)
     assert run("predict", model, folder / "cells.csv", *options).stderr == f"2 predictions: {out}\n"
     expected = learner.predict_totals(
@@ -161,9 +161,8 @@ def test_totals_are_those_of_python(folder, model, learner):
         (("--total-by", "regio"), "--total-by: the frame has no column 'regio'; it has"),
         (("--total-by", "region", "--weights", "x"), "--weights: the frame has no column 'x'"),
     ]:
-        assert re.search(
-            message, run("predict", model, folder / "cells.csv", *given, *options, code=2).stderr
-        )
+        done = run("predict", model, folder / "cells.csv", *given, *options, code=2)
+        assert re.search(message, done.stderr)
 
 
 @pytest.mark.parametrize("intercept", [True, False])
@@ -173,15 +172,11 @@ def test_formulas(folder, intercept):
     text = run("fit", folder / "pupils.csv", "--formula", formula, "-o", out).stdout
     assert f"Formula: {formula}." in tailored.load(out).summary().further
     assert re.search("hours +feature +number", text)
-    new, first, pupils = (
-        pd.read_csv(folder / name) for name in ("new.csv", "first.csv", "pupils.csv")
-    )
+    new, first, pupils = tables(folder, "new", "first", "pupils")
     done = run("predict", out, folder / "new.csv", "--support", folder / "first.csv")
-    learner = EmpiricalBayesLearner(fit_intercept=intercept).fit(
-        TaskSet.from_formula(formula, pupils)
-    )
-    found, expected = pd.read_csv(io.StringIO(done.stdout)), learner.predict_tasks(new, first)
-    np.testing.assert_allclose(found["prediction"], expected["prediction"], atol=1e-3)
+    learner = EmpiricalBayesLearner(fit_intercept=intercept)
+    expected = learner.fit(TaskSet.from_formula(formula, pupils)).predict_tasks(new, first)
+    np.testing.assert_allclose(printed(done)["prediction"], expected["prediction"], atol=1e-3)
 
 
 def test_standard_input_and_output_of_a_process(folder, model):
@@ -201,18 +196,16 @@ def test_a_full_disk_is_an_error(folder, model, tmp_path):
     rest by itself.
     """
     side = ("--side-info", folder / "schools.csv")
-    predict = (
-        f"{sys.executable} -m tailored predict {model} {folder / 'new.csv'} {side[0]} {side[1]}"
-    )
+    predict = f"{sys.executable} -m tailored predict {model} {folder / 'new.csv'}"
     with (tmp_path / "out.csv").open("w") as out:
-        command = ["bash", "-c", f"ulimit -f 1; {predict}"]
+        command = ["bash", "-c", f"ulimit -f 1; {predict} {side[0]} {side[1]}"]
         env = {**os.environ, "PYTHONUNBUFFERED": "1"}
         done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, env=env)
     assert (done.returncode, done.stderr) == (2, "error: [Errno 27] File too large\n")
 
 
-def test_labels_of_csv_files_are_strings(folder, numeric_models):
-    model = numeric_models["whole"]
+def test_labels_of_csv_files_are_strings(folder, numeric_model):
+    model = numeric_model
     assert tailored.load(model).task_labels_.dtype.kind == "U"
     typed = folder / "numbers.parquet"
     pd.read_csv(folder / "whole.csv").to_parquet(typed)
@@ -228,7 +221,7 @@ def test_labels_of_csv_files_are_strings(folder, numeric_models):
     assert run("predict", strings, folder / "whole.csv").stdout.startswith('"school","hours"')
 
 
-def test_missing_values(folder, numeric_models):
+def test_missing_values(folder, numeric_model):
     """Rows without a task or target are left out, and missing features are imputed, as in Python;
     both are reported.
     """
@@ -248,65 +241,37 @@ def test_missing_values(folder, numeric_models):
     done = run("fit", data, *formula)
     n_used = frame[["hours", "score"]].notna().all(axis=1).sum()
     assert f"data: 240 rows read, {n_used} used; left out: " in done.stderr
-    done = run("predict", numeric_models["whole"], data, "-o", out)
+    done = run("predict", numeric_model, data, "-o", out)
     assert "data: missing values are replaced by their training means: hours\n" in done.stderr
 
 
 @pytest.mark.filterwarnings("always:constant within every task")
 def test_columns_of_tasks_are_side_information(folder, model):
-    pupils, schools = (pd.read_csv(folder / name) for name in ("pupils.csv", "schools.csv"))
-    first, new = (pd.read_csv(folder / name) for name in ("first.csv", "new.csv"))
-    for name, frame in (("pupils", pupils), ("first", first), ("new", new)):
-        frame.merge(schools, on="school").to_csv(folder / f"{name}-joined.csv", index=False)
-    joined = folder / "joined.tailored"
+    schools = pd.read_csv(folder / "schools.csv")
+    for name in ("pupils", "first", "new"):
+        frame = pd.read_csv(folder / f"{name}.csv").merge(schools, on="school")
+        frame.to_csv(folder / f"{name}-joined.csv", index=False)
+    joined, data = folder / "joined.tailored", folder / "new-joined.csv"
     done = run("fit", folder / "pupils-joined.csv", *ROLES, "-o", joined)
-    assert (
-        "warning: constant within every task, so read as side information: 'kind'." in done.stderr
-    )
+    message = "warning: constant within every task, so read as side information: 'kind'."
+    assert message in done.stderr
     assert done.stdout.startswith(
         "EmpiricalBayesLearner: 20 tasks (school), 240 rows of score, 1 feature\n"
     )
     assert re.search("kind +side info +categorical", done.stdout)
-    one = run(
-        "predict", joined, folder / "new-joined.csv", "--support", folder / "first-joined.csv"
-    ).stdout
-    side = ("--side-info", folder / "schools.csv")
-    two = run("predict", model, folder / "new.csv", "--support", folder / "first.csv", *side).stdout
-    one, two = (pd.read_csv(io.StringIO(text)) for text in (one, two))
-    np.testing.assert_array_equal(one["prediction"], two["prediction"])
-
-
-def test_side_columns_of_new_tasks(folder):
-    """A missing side column is named alone; blank cells take the value of the task."""
-    frame = pd.read_csv(folder / "new.csv").merge(pd.read_csv(folder / "schools.csv"), on="school")
-    joined, data = folder / "two.tailored", folder / "side.csv"
-    train = pd.read_csv(folder / "pupils.csv").merge(
-        pd.read_csv(folder / "schools.csv"), on="school"
-    )
-    train.assign(size=pd.factorize(train["school"])[0]).to_csv(data, index=False)
-    run(
-        "fit",
-        data,
-        *ROLES,
-        "--side-columns",
-        "kind,size",
-        "-o",
-        joined,
-        "--varying",
-        "",
-    )
-    frame["size"] = pd.factorize(frame["school"])[0]
-    frame.to_csv(data, index=False)
-    plain = run("predict", joined, data)
+    one = run("predict", joined, data, "--support", folder / "first-joined.csv")
+    options = ("--support", folder / "first.csv", "--side-info", folder / "schools.csv")
+    two = run("predict", model, folder / "new.csv", *options)
+    np.testing.assert_array_equal(printed(one)["prediction"], printed(two)["prediction"])
+    # A missing side column is named, and blank cells have the value of the task.
+    frame, plain = pd.read_csv(data), printed(run("predict", joined, data))
     frame.drop(columns="kind").to_csv(data, index=False)
     error = run("predict", joined, data, code=2).stderr
-    assert "side information (columns 'kind', 'size'); pass it, or tables that have it" in error
+    assert "side information (columns 'kind'); pass it, or tables that have it" in error
     first = ~frame["school"].duplicated()
     frame.assign(kind=frame["kind"].where(~first)).to_csv(data, index=False)
-    done = run("predict", joined, data)
-    pd.testing.assert_series_equal(
-        *(pd.read_csv(io.StringIO(d.stdout))["prediction"] for d in (plain, done))
-    )
+    found = printed(run("predict", joined, data))
+    pd.testing.assert_series_equal(found["prediction"], plain["prediction"])
 
 
 def test_types_and_missing_values_of_csv_files(folder):
@@ -338,11 +303,11 @@ def test_files_that_are_not_tables_with_commas(tmp_path, content, message):
         read_table(str(data), "data")
 
 
-def test_output_files(folder, numeric_models):
-    data, model, out = folder / "quotes.csv", numeric_models["whole"], folder / "out.csv"
+def test_output_files(folder, numeric_model):
+    data, model, out = folder / "quotes.csv", numeric_model, folder / "out.csv"
     frame = pd.read_csv(folder / "whole.csv").assign(**{'"é"': 'a";b', "n": 1.5})
     frame.to_csv(data, index=False)
-    plain = pd.read_csv(io.StringIO(run("predict", model, data).stdout))
+    plain = printed(run("predict", model, data))
     pd.testing.assert_frame_equal(plain[frame.columns], frame)
     for name, read in (("out.csv", pd.read_csv), ("out.parquet", pd.read_parquet)):
         run("predict", model, data, "-o", folder / name)
@@ -357,7 +322,7 @@ def test_output_files(folder, numeric_models):
     assert out.exists()
 
 
-def test_text_among_numbers_is_an_error(folder, numeric_models):
+def test_text_among_numbers_is_an_error(folder, numeric_model):
     frame, data = pd.read_csv(folder / "pupils.csv").astype({"hours": str}), folder / "text.csv"
     frame.loc[30, "hours"] = "k.A."
     frame.to_csv(data, index=False)
@@ -369,7 +334,7 @@ def test_text_among_numbers_is_an_error(folder, numeric_models):
         ((data,), ""),
         ((folder / "whole.csv", "--support", data), "--support: "),
     ):
-        done = run("predict", numeric_models["whole"], *options, code=2)
+        done = run("predict", numeric_model, *options, code=2)
         found = f"error: {name}Feature column 'hours' is not numeric (it has "
         assert done.stderr.startswith(found)
 
@@ -388,22 +353,12 @@ def test_fit_prints_the_model_and_the_next_command(folder):
     assert f"\nmodel: {out}\nnext: tailored predict {out} NEW.csv -o predictions.csv\n" in text
 
 
-def test_parquet(folder):
-    frame = pd.read_csv(folder / "pupils.csv")
-    whole = EmpiricalBayesLearner().fit(TaskSet.from_frame(frame, task="school", target="score"))
-    run("fit", folder / "pupils.parquet", *ROLES, "-o", folder / "a")
-    found, expected = (
-        each.adapt().predict([[3.0]]) for each in (tailored.load(folder / "a"), whole)
-    )
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
-
-
 def test_evaluate(folder, monkeypatch):
     few = {"task mean": BASELINES["numbers"]["task mean"]}
     few["mixed model"] = EmpiricalBayesLearner(covariance="diagonal")
     monkeypatch.setitem(BASELINES, "numbers", few)
     side = ("--side-info", folder / "schools.csv")
-    done = run("evaluate", folder / "pupils.csv", *ROLES, "--rows", "0,5", *side)
+    done = run("evaluate", folder / "pupils.parquet", *ROLES, "--rows", "0,5", *side)
     text = " ".join(done.stdout.split())
     assert "Mean squared error on 20 new tasks, by number of support rows" in text
     assert "inside 90 % intervals" in text
@@ -427,38 +382,23 @@ def test_evaluate(folder, monkeypatch):
 
 def test_classes_and_counts(folder):
     """Classes have probabilities and three scores, counts two."""
-    pupils = pd.read_csv(folder / "pupils.csv")
+    pupils, out = pd.read_csv(folder / "pupils.csv"), folder / "passed.tailored"
     pupils["passed"] = np.where(pupils["score"] > 5, "yes", "no")
     pupils["points"] = pupils["score"].clip(0).round().astype(int)
     pupils[["school", "hours", "passed"]].to_csv(folder / "passed.csv", index=False)
     pupils[["school", "hours", "points"]].to_csv(folder / "points.csv", index=False)
-    roles = ("--task", "school")
-    done = run(
-        "fit", folder / "passed.csv", "--target", "passed", *roles, "-o", folder / "passed.tailored"
-    )
+    done = run("fit", folder / "passed.csv", "--task", "school", "--target", "passed", "-o", out)
     assert "target 'passed' has classes, so a classifier is fitted" in done.stderr
-    run(
-        "predict",
-        folder / "passed.tailored",
-        folder / "passed.csv",
-        "-o",
-        folder / "probabilities.csv",
-    )
-    probability = pd.read_csv(folder / "probabilities.csv")["probability"]
-    assert (
-        probability[pupils["passed"] == "yes"].mean()
-        > probability[pupils["passed"] == "no"].mean() + 0.3
-    )
-    options = (*roles, "--rows", "0,5")
+    probability = printed(run("predict", out, folder / "passed.csv"))["probability"]
+    yes, no = (probability[pupils["passed"] == name].mean() for name in ("yes", "no"))
+    assert yes > no + 0.3
     for target, loss, names in (
         ("passed", "squared", ("log loss", "Brier score", "accuracy")),
         ("points", "poisson", ("half Poisson deviance", "absolute error")),
     ):
-        text = run(
-            "evaluate", folder / f"{target}.csv", "--target", target, *options, "--loss", loss
-        ).stdout
-        found = [f"Mean {name} on 20 new tasks" in text for name in names]
-        assert all(found)
+        options = ("--task", "school", "--target", target, "--rows", "0,5", "--loss", loss)
+        text = run("evaluate", folder / f"{target}.csv", *options).stdout
+        assert all(f"Mean {name} on 20 new tasks" in text for name in names)
         assert text.count("regression per task") == len(names) + 1  # once in the caption
 
 
@@ -571,7 +511,7 @@ def test_each_combination_of_several_columns_is_a_task(folder, tmp_path):
     frame.to_csv(data, index=False)
     roles = ("--task", "school, term", "--target", "score")
     assert "240 rows of score, 1 feature\n" in run("fit", data, *roles, "-o", model).stdout
-    found = pd.read_csv(io.StringIO(run("predict", model, data).stdout))
+    found = printed(run("predict", model, data))
     tasks = TaskSet.from_frame(frame, task=["school", "term"], target="score")
     expected = EmpiricalBayesLearner(n_jobs=1).fit(tasks).predict_tasks(frame)
     np.testing.assert_allclose(found["prediction"], expected["prediction"], atol=1e-3)
@@ -696,36 +636,22 @@ def test_exposure_is_remembered(tmp_path):
 )
 def test_hints_for_binary_targets_and_counts(calls, hint, tmp_path):
     rng = np.random.default_rng(0)
-    x = rng.normal(size=90)
+    x, data, model = rng.normal(size=90), tmp_path / "data.csv", tmp_path / "model"
     y = np.array(calls)[(x + rng.normal(size=90) > 0).astype(int)]
     y[:3] = calls[-1]
     frame = pd.DataFrame({"nest": np.repeat(np.arange(15), 6), "x": x, "calls": y})
-    frame.to_csv(tmp_path / "data.csv", index=False)
-    fit = (
-        "fit",
-        tmp_path / "data.csv",
-        "--task",
-        "nest",
-        "--target",
-        "calls",
-        "-o",
-        tmp_path / "model",
-    )
-    found = run(*fit).stderr
+    frame.to_csv(data, index=False)
+    roles = ("--task", "nest", "--target", "calls")
+    found = run("fit", data, *roles, "-o", model).stderr
     assert (hint in found) if hint else ("hint" not in found)
     notes = " ".join(TaskSet.from_frame(frame, task="nest", target="calls").describe().notes)
     assert ("EmpiricalBayesClassifier" in notes) == (calls == [0, 1])
     assert ("loss='poisson'" in notes) == (calls == [0, 1, 3])
     if calls == [0, 1]:
-        assert "hint" not in run(*fit, "--loss", "bernoulli").stderr
-        assert "probability" in run("predict", tmp_path / "model", tmp_path / "data.csv").stdout
-        roles = ("--task", "nest", "--target", "calls", "--rows", "2")
-        assert (
-            "log loss"
-            in run("evaluate", tmp_path / "data.csv", *roles, "--loss", "bernoulli").stdout
-        )
-    frame.assign(calls="yes").to_csv(tmp_path / "data.csv", index=False)
-    assert (
-        "there is only one class, 'yes'; a classifier needs at least two"
-        in run(*fit, code=2).stderr
-    )
+        assert "hint" not in run("fit", data, *roles, "-o", model, "--loss", "bernoulli").stderr
+        assert "probability" in run("predict", model, data).stdout
+        options = (*roles, "--rows", "2", "--loss", "bernoulli")
+        assert "log loss" in run("evaluate", data, *options).stdout
+        frame.assign(calls="yes").to_csv(data, index=False)
+        message = "there is only one class, 'yes'; a classifier needs at least two"
+        assert message in run("fit", data, *roles, "-o", model, code=2).stderr
