@@ -36,10 +36,6 @@ def test_no_import_cycles():
     assert cycles({m: targets - pages for m, targets in arrows.items() if m not in pages}) == set()
 
 
-def test_cycles_are_found():
-    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == {"b", "c"}
-
-
 def private_imports(path):
     """Imports of a module with a leading underscore from outside the package that it lies in."""
     here = path.relative_to(SOURCE.parent).with_suffix("").parts[:-1]

@@ -23,15 +23,6 @@ def test_the_log_has_a_line_for_every_stage(caplog):
         assert line.endswith(" s")
 
 
-def test_a_bar_is_named_and_advanced():
-    seen = []
-    stages = Stages("Learning", lambda **changes: seen.append(changes))
-    stages.begin("structures")
-    stages(2)
-    stages.begin("")
-    assert seen == [{"description": "Learning: structures"}, {"advance": 2}]
-
-
 def test_the_bar_is_as_long_as_what_is_done(monkeypatch):
     ticks, totals = [], []
 

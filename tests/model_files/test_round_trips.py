@@ -29,7 +29,6 @@ from tailored import (
     TaskSet,
     load,
 )
-from tailored._utils.files import write_atomically
 from tailored.files import _state
 from tailored.paper import ProjectedSGD
 
@@ -56,10 +55,6 @@ def test_a_loaded_model_is_the_saved_one(name, saved, tmp_path):
     fresh = load(saved(name))
     fresh.save(tmp_path / "again")
     assert _state((tmp_path / "again").read_bytes()) == _state(saved(name).read_bytes())
-
-
-def test_a_file_of_the_paper_is_small(saved):
-    assert saved("paper").stat().st_size < 40_000
 
 
 def strange_rows(n_tasks=12, n_rows=6):
@@ -239,16 +234,6 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(models, tmp_path, monk
                     models[1].save(tmp_path / target)
         assert os.listdir(tmp_path) == ["a"]
         assert (tmp_path / "a").read_bytes() == before
-
-
-def test_an_interrupted_writer_leaves_nothing(tmp_path):
-    def interrupted(file):
-        file.write(b"some")
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(tmp_path / "a", interrupted)
-    assert not list(tmp_path.iterdir())
 
 
 KILLED = """

@@ -9,32 +9,8 @@ import scipy.stats
 import tailored
 from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet, UnconditionalLearner
 from tailored.datasets import make_clusters
-from tailored.losses import Squared
 from tailored.paper import ProjectedSGD
-from tailored.paper.prior import RepresentationPrior
-from tailored.paper.representation import Conditioning
-from tailored.paper.within_task import WithinTask
 from tailored.priors.intervals import Calibration, Errors, calibration_of
-from tailored.tasks.rows import Scaling
-
-
-@pytest.mark.parametrize("n", [0, 1, 3, 4, 25])
-def test_variances_are_those_of_a_gaussian_posterior(n):
-    rng = np.random.default_rng(n)
-    d, noise = 4, 0.3
-    roots = rng.normal(size=(2, d, d))
-    for W in (*(roots @ np.swapaxes(roots, 1, 2)), np.diag([2.0, 0.0, 1.0, 0.0])):
-        X, x = rng.normal(size=(n, d)), rng.normal(size=(6, d))
-        gain = W @ X.T @ np.linalg.inv(X @ W @ X.T + noise * np.eye(n))
-        expected = np.einsum("ij,jk,ik->i", x, W - gain @ X @ W, x) / noise
-        prior = RepresentationPrior(
-            scaling=Scaling.raw(d),
-            conditioning=Conditioning.constant(max(n, 1) * W / noise),
-            algorithm=WithinTask(Squared()),
-        )
-        posterior = prior.posterior(TaskSet.from_tasks([(X, rng.normal(size=n))]))
-        found = prior.variances(posterior, x, np.zeros(6, dtype=np.intp))
-        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
 def _count(scores, n_tasks, miss):
@@ -232,29 +208,6 @@ def test_a_single_task_gives_no_intervals(few_steps):
     with pytest.raises(ValueError, match="calibrate_intervals"):
         alone.adapt(tasks[0].X, tasks[0].y).predict_interval(tasks[0].X)
     assert EmpiricalBayesLearner().fit(tasks).calibration_.rows[0] == 0.0
-
-
-def test_new_fit_forgets_the_calibration():
-    tasks = make_clusters(30, n_clusters=1, random_state=0)
-    learner = (
-        IndependentLearner(fit_intercept=False).fit(tasks[:10]).calibrate_intervals(tasks[10:])
-    )
-    assert np.isfinite(
-        learner.adapt(tasks[0].X, tasks[0].y).predict_interval(tasks[0].X[:2], 0.8)
-    ).all()
-    learner.fit(tasks[:10])
-    assert learner.calibration_ is None
-    with pytest.raises(ValueError, match="calibrate_intervals"):
-        learner.adapt(tasks[0].X, tasks[0].y).predict_interval(tasks[0].X)
-
-
-def test_rows_changed_after_adapting_do_not_matter(learned):
-    learner, new = learned
-    X, y = new[0].X[:10].copy(), new[0].y[:10].copy()
-    model = learner.adapt(X, y)
-    before = model.predict_interval(new[0].X)
-    X[:], y[:] = 0.0, 0.0
-    np.testing.assert_array_equal(model.predict_interval(new[0].X), before)
 
 
 def test_standard_deviations_are_those_of_the_errors(learned):

@@ -10,15 +10,13 @@ import pandas as pd
 import pytest
 
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored._utils.frames import is_tensor
-from tailored.gaussian.em import em
 from tailored.gaussian.mixture import Mixture, unpacked
 from tailored.gaussian.moments import Moments
-from tailored.priors.base import adapt_tasks
-from tailored.priors.mixture import MixturePrior, weights_on_device
-from tailored.scale.base import Reservoir
-from tailored.scale.cuda import KERNELS, CudaMoments, Layout, _component, _congruence
-from tailored.scale.tensors import TensorTasks, check_device
+from tailored.priors.on_device import weights_on_device
+from tailored.scale.cuda.kernels import KERNELS, Layout
+from tailored.scale.cuda.moments import CudaMoments, _component, _congruence
+from tailored.scale.cuda.tensors import TensorTasks, check_device
+from tailored.scale.reservoir import Reservoir
 from tailored.tasks.rows import Scaling
 from test_sources import low_rank_frame
 
@@ -91,10 +89,6 @@ def test_effects_that_all_tasks_share_are_refused_on_a_device():
 def test_a_device_is_a_name_of_cuda(device):
     with pytest.raises(ValueError, match="device must be None, 'cuda' or"):
         check_device(device)
-
-
-def test_arrays_are_no_tensors():
-    assert not is_tensor(np.zeros(3))
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 5, 10, 20, 21, 24, 33, 40, 64])
@@ -187,23 +181,6 @@ def test_sums_are_those_of_the_cpu(d, K, rank, side, single):
 
 
 @on_a_gpu
-def test_em_ends_where_that_of_the_cpu_does():
-    tasks = ragged(300, 5)
-    units = Scaling.of(tasks, True, centre=True)
-    # One component: tasks in memory are asked about those that they have left in some steps only.
-    start = mixture(6, 1)
-    here = em(Moments.of(tasks, units), start, max_iter=10)
-    there = em(
-        CudaMoments.of(TensorTasks.from_tasks(tasks, check_device("cuda")), units),
-        start,
-        max_iter=10,
-    )
-    largest = np.abs(here.mixture.covariances).max()
-    assert np.abs(there.mixture.covariances - here.mixture.covariances).max() / largest < 1e-8
-    assert there.log_evidence == pytest.approx(here.log_evidence, rel=1e-8)
-
-
-@on_a_gpu
 @pytest.mark.parametrize("side", [False, True])
 def test_tensors_in_give_tensors_out(side, no_curves):
     import torch
@@ -229,17 +206,6 @@ def test_tensors_in_give_tensors_out(side, no_curves):
         learner.adapt_many(X * float("nan"), y, groups=groups, side_info=described)
     with pytest.raises(ValueError, match="on cpu"):
         learner.adapt_many(X.cpu(), y, groups=groups, side_info=described)
-
-
-@on_a_gpu
-@pytest.mark.parametrize(("K", "rank"), [(1, None), (3, None), (3, 2)])
-def test_weights_are_those_of_the_cpu(K, rank):
-    tasks, model = ragged(200, 4), mixture(5, K, rank=rank)
-    prior = MixturePrior(scaling=Scaling.of(tasks, True), model=model)
-    assert (tasks.sizes == 0).any()
-    prior = replace(prior, without_rows=np.random.default_rng(1).normal(size=5))
-    found = weights_on_device(prior, TensorTasks.from_tasks(tasks, "cuda")).cpu().numpy()
-    np.testing.assert_allclose(found, adapt_tasks(prior, tasks).weights, rtol=1e-8, atol=1e-10)
 
 
 @on_a_gpu

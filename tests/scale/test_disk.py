@@ -71,13 +71,6 @@ def same_moments(one, other, **tolerance):
         np.testing.assert_allclose(value, getattr(other, name), **tolerance)
 
 
-@pytest.mark.parametrize("n_threads", [2, 3])
-def test_threads_do_not_change_a_bit(disk, n_threads):
-    _, there = disk
-    many = Blocks(there.blocks, n_threads)
-    same_moments(there.sums(mixture(3)).sums, many.sums(mixture(3)).sums, rtol=0)
-
-
 def test_a_block_is_itself_again_and_a_broken_one_is_named(disk, tmp_path):
     _, there = disk
     block = read_block(tmp_path / "0.block")
@@ -143,19 +136,6 @@ def test_all_tasks_of_a_table_are_learned_from(small_sample, tmp_path):
     with pytest.raises(ValueError, match="predict_tasks"):
         found.predict(frame[["x0", "x1"]], frame["user"])
     assert len(found.predict_tasks(frame[:20], support=frame[20:])) == 20
-
-
-@pytest.mark.usefixtures("few_steps")
-def test_what_goes_with_a_scan_and_what_does_not(tmp_path):
-    frame = long_frame(5)
-    learner = EmpiricalBayesLearner()
-    with pytest.raises(TypeError, match="groups: a scan has its own columns"):
-        learner.fit(scan(frame, **COLUMNS), groups=frame["user"])
-    with pytest.raises(ValueError, match="checkpoint: only for a scan"):
-        learner.fit(TaskSet.from_frame(frame, **COLUMNS), checkpoint=tmp_path)
-    with pytest.raises(ValueError, match="has no rows"):
-        learner.fit(scan(frame[:0], **COLUMNS))
-    assert not hasattr(learner, "prior_")
 
 
 def test_checkpoint_of_other_settings_is_refused(small_sample, tmp_path):

@@ -1,6 +1,5 @@
 """Tasks whose rows arrive in batches: keys of labels, merging, and samples of whole tasks."""
 
-import pickle
 import subprocess
 import sys
 
@@ -32,47 +31,6 @@ def pieces_of(kind, n_pieces=70, described=False):
             else None
         )
         yield TaskSet(rng.normal(size=(len(task), 2)), rng.normal(size=len(task)), names, side)
-
-
-def same_bits(one, other):
-    assert list(one.labels) == list(other.labels)
-    for name in ("X", "y", "offsets"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-
-
-@pytest.mark.parametrize("kind", NAMES)
-@pytest.mark.parametrize("limits", [{}, {"size": 60}, {"numbers": 400}])
-def test_sample_has_the_rows_of_all_pieces_in_their_order(kind, limits):
-    sample, came = Reservoir(**limits), []
-    for i, piece in enumerate(pieces_of(kind)):
-        before, sample = sample, sample.take(piece)
-        came.append(piece)
-        if before is not sample and i % 11 == 5:
-            sample = pickle.loads(pickle.dumps(sample))
-        assert sum(len(one.y) for one in sample.batches) <= 1.5 * len(sample.batches[0].y)
-        if i % 9 == 8:
-            everything = TaskSet.merge(came)
-            keys = label_keys(everything.labels)
-            inside = (
-                keys < np.uint64(sample.merged.limit) if limits else np.ones(len(keys), dtype=bool)
-            )
-            same_bits(sample.sample, everything[inside])
-            assert len(sample) == inside.sum()
-    assert sample.is_whole == (not limits)
-
-
-def test_most_pieces_are_taken_in_without_touching_earlier_rows():
-    """Rows are copied a bounded number of times, however many pieces they come in."""
-    sample, copied = Reservoir(), 0
-    for i in range(400):
-        before, sample = (
-            sample,
-            sample.take(TaskSet(np.ones((3, 1)), np.ones(3), [3 * i, 3 * i + 1, 3 * i + 2])),
-        )
-        kept = {id(one) for one in before.batches}
-        copied += sum(len(one.y) for one in sample.batches[:1] if id(one) not in kept)
-    assert len(sample.sample.y) == 1200
-    assert copied < 8 * 1200
 
 
 def test_a_piece_that_does_not_fit_is_refused_when_it_comes():
@@ -119,14 +77,6 @@ def same_tasks(one, other):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     if one.side_info is not None:
         np.testing.assert_array_equal(one.side_info, other.side_info)
-
-
-@pytest.mark.parametrize("words", [False, True])
-def test_pieces_are_put_together_by_label(words):
-    rows = long_rows(words=words)
-    whole, found = TaskSet(*rows), TaskSet.merge(in_pieces(rows))
-    np.testing.assert_array_equal(found.labels, whole.labels)
-    same_tasks(found, whole)
 
 
 def test_a_missing_value_of_a_description_agrees_with_any_other():

@@ -98,21 +98,6 @@ def test_a_reader_is_read_once(frame):
         EmpiricalBayesLearner(varying=[]).fit(scanned)
 
 
-def test_categories_of_a_reader_need_an_encoding(frame):
-    frame = frame.assign(town=frame["town"] + "x", day=pd.Timestamp("2026-01-31"))
-    roles = {"task": "user", "target": "y", "side_columns": ["age"]}
-    expected = TaskSet.from_frame(frame, **roles)
-
-    def reader():
-        return pa.Table.from_pandas(frame).to_reader(max_chunksize=300)
-
-    with pytest.raises(ValueError, match=r"column 'town', 'day' holds .* Pass encoding= to scan"):
-        list(scan(reader(), **roles).batches())
-    scanned = scan(reader(), encoding=expected.encoding, **roles)
-    found = TaskSet.merge(batch.tasks for batch in scanned.batches())
-    np.testing.assert_array_equal(found[found.index_of(expected.labels)].X, expected.X)
-
-
 @pytest.mark.parametrize(
     ("kind", "advice"),
     [

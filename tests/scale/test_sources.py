@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from tailored import EmpiricalBayesLearner, TaskSet, scan
-from tailored.datasets import make_clusters
 from tailored.gaussian import moments, rows
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.responses import Gaussian
-from tailored.learners import empirical_bayes
 from tailored.priors.shared import SharedEffects, SharedLevels
 from tailored.scale import base, disk
 from tailored.scale import dask as dask_source
@@ -171,26 +169,6 @@ def test_shared_effects_are_the_same_from_all_sources(size, monkeypatch):
     for table in (scan(frame, **columns), parts):
         found = EmpiricalBayesLearner().fit(table).predict_tasks(tasks, tasks)["prediction"]
         np.testing.assert_allclose(found, value, rtol=1e-8, atol=1e-8)
-
-
-def test_a_fit_of_a_sample_refined_on_all_tasks(monkeypatch):
-    tasks = make_clusters(
-        n_tasks=260, n_clusters=1, n_features=6, n_rows=12, rank=2, random_state=0
-    )
-    train, test = tasks[:200], tasks[200:]
-    all_at_once = EmpiricalBayesLearner(loss="absolute").fit(train)
-    monkeypatch.setattr(empirical_bayes, "LARGEST_STATISTICS", 0)
-    monkeypatch.setattr(
-        Reservoir.__init__, "__defaults__", (80, *Reservoir.__init__.__defaults__[1:])
-    )
-    monkeypatch.setattr(base, "BLOCK_FLOATS", 49 * 30)
-    sampled = EmpiricalBayesLearner(loss="absolute").fit(train)
-    assert sampled.training_summary_.n_tasks == 200
-    assert not hasattr(sampled, "task_weights_")
-    errors = [
-        np.mean(learner.task_errors(test, n_support=0.5)) for learner in (all_at_once, sampled)
-    ]
-    assert errors[1] == pytest.approx(errors[0], rel=0.05)
 
 
 def test_codes_of_categories_have_no_sums_in_memory():

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
@@ -26,7 +25,6 @@ ROLES = {"task": "child", "target": "distance"}
 #: fixef and standard errors of lmer(distance ~ age * sex + (1 + age | child), REML = FALSE), with
 #: boys as reference.
 LMER = {"(intercept)": (1.032102, 1.5354896), "age": (-0.304830, 0.1296487)}
-NEW = pd.DataFrame({"child": ["x", "y"], "age": [10.0, 10.0], "sex": ["girl", "boy"]})
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +55,6 @@ def test_effects_of_a_category_next_to_lmer(learner):
     np.testing.assert_allclose(
         girl - boy, found.loc["(intercept)", "effect"] + ages * found.loc["age", "effect"]
     )
-
-
-def test_a_category_is_an_indicator(learner):
-    numeric = FRAME.assign(sex=(FRAME["sex"] == "girl").astype(float))
-    tasks = TaskSet.from_frame(numeric, side_columns=["sex"], **ROLES)
-    other = EmpiricalBayesLearner(varying=["age"]).fit(tasks)
-    a, b = side_effects(learner).loc["sex=girl"], side_effects(other).loc["sex"]
-    np.testing.assert_allclose(a.loc[b.index], b, rtol=1e-3)
 
 
 def test_units_of_numbers_next_to_categories():
@@ -110,29 +100,6 @@ def test_sentences(learner):
     with_side = EmpiricalBayesLearner(varying=[], covariance="full").fit(tasks).summary()
     assert "Random effects in the notation of lme4: (1 | child)." in with_side.further
     assert "in which effects of side information are shrunk, so lme4's" in with_side.further[1]
-
-
-def test_side_information_of_new_tasks(learner):
-    expected = learner.predict_tasks(NEW)["prediction"].to_numpy()
-    with pytest.raises(ValueError, match=r"with TaskSet\.from_frame\(\.\.\., missing='drop'\)"):
-        learner.predict_tasks(NEW.assign(age=np.nan))
-    by_hand = [learner.adapt(side_info={"sex": sex}).predict(NEW[["age"]])[0] for sex in NEW["sex"]]
-    np.testing.assert_allclose(expected, by_hand)
-    assert expected[1] - expected[0] > 1.0
-    np.testing.assert_allclose(learner.predict(NEW, groups=NEW["child"]), expected)
-    table = NEW[["child", "sex"]]
-    for side in (
-        table,
-        table.set_index("child"),
-        NEW[["sex", "child"]][::-1],
-        pl.from_pandas(table),
-    ):
-        found = learner.predict(NEW[["age"]], groups=NEW["child"], side_info=side)
-        np.testing.assert_allclose(found, expected)
-    with pytest.raises(
-        ValueError, match=r"side information \(columns 'sex'\); pass side_info=\{'sex': \.\.\.\}"
-    ):
-        learner.adapt()
 
 
 def test_messages_of_fit_and_tables():

@@ -7,7 +7,6 @@ import copy
 import re
 import shutil
 import subprocess
-import warnings
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -25,19 +24,16 @@ from tailored import (
 )
 from tailored._utils.tables import Table
 from tailored.datasets import make_clusters
-from tailored.gaussian.responses import Gaussian
-from tailored.gaussian.serial import SerialNoise
 from tailored.selection.training_summary import OWN, POOLED, TASK_MEAN, ComparedStructure
 from tailored.show.model import FittedModel
 from tailored.show.sentences import (
-    describe_side,
     describe_structure,
     describe_support,
     lme4_formula,
     verdict,
 )
 from tailored.show.summary import Summary
-from tailored.show.tables import errors_table, selection_table
+from tailored.show.tables import selection_table
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 pd = pytest.importorskip("pandas")
@@ -124,28 +120,6 @@ def test_effects_of_tasks(fitted, monkeypatch):
     assert len(found) == 4
 
 
-def test_effects_in_other_units(fitted):
-    learner, tasks, _ = fitted
-    other = TaskSet.from_arrays(
-        0.1 * tasks.X + 7.0, 50.0 * tasks.y - 3.0, tasks.offsets, tasks.labels, tasks.side_info
-    )
-    again = EmpiricalBayesLearner().fit(other)
-    a, b = (
-        each.effects(t).to_numpy()[:, 2:4].astype(float).reshape(-1, 2, 2)
-        for each, t in ((learner, tasks), (again, other))
-    )
-    np.testing.assert_allclose(b[:, 0, 0], 500.0 * a[:, 0, 0], rtol=1e-4, atol=1e-3)
-    np.testing.assert_allclose(b[:, 0, 1], 500.0 * a[:, 0, 1], rtol=1e-4)
-    intercepts = 50.0 * a[:, 1, 0] - 3.0 - 7.0 * b[:, 0, 0]
-    np.testing.assert_allclose(b[:, 1, 0], intercepts, rtol=1e-4, atol=0.05)
-    # R² of the intercept is at the mean 3 of x, where the tasks' variance is (3, 1) W (3, 1)ᵀ =
-    # 6.73.
-    tables = [each.summary().tables["effects"].columns for each in (learner, again)]
-    r2 = [columns["R² of side info"][1] for columns in tables]
-    assert r2[0] == pytest.approx(1.5**2 / (1.5**2 + 6.73), abs=0.1)
-    assert r2[1] == pytest.approx(r2[0], rel=1e-3)
-
-
 def test_r2_of_relevant_and_irrelevant_side_information(fitted):
     summary = fitted[0].summary()
     table = summary.to_frame("side_information").set_index("side information")
@@ -164,15 +138,6 @@ def test_r2_of_relevant_and_irrelevant_side_information(fitted):
     mine = effects.loc[("s0", "(intercept)")]
     assert abs(mine["effect"] - 1.5) < 4.0 * mine["std. error"] < 1.5
     assert f"Side information explains {100 * said['all']:.0f} % of the variance" in str(summary)
-
-
-def test_errors_are_those_of_the_selection(fitted):
-    learner = fitted[0]
-    errors = learner.summary().tables["errors"].columns
-    methods = ["this learner", "mixed model", "ridge per task", "pooled regression", "task mean"]
-    assert errors["method"][0] == methods[0]
-    assert set(errors["method"]) == set(methods)
-    assert errors["error"][0] == pytest.approx(learner.validation_error_)
 
 
 def test_variances_that_are_rounding_errors_are_zero(fitted):
@@ -266,17 +231,6 @@ def test_summary_of_other_learners(learner):
     assert frame["std"].isna().all()
 
 
-def test_one_task_and_few():
-    tasks, _ = draw(5, seed=2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        one, few = (EmpiricalBayesLearner().fit(tasks[:n]) for n in (1, 5))
-    assert "errors" not in one.summary().tables
-    for learner in (one, few):
-        check_text(learner.summary(), 40)
-        check_text(learner.summary(details=True))
-
-
 def test_many_long_names():
     rng = np.random.default_rng(0)
     names = [f"a rather long name of a column, number {j}" for j in range(17)]
@@ -291,14 +245,6 @@ def test_many_long_names():
     assert len(summary.to_frame()) == 18
     assert "<task>" not in summary._repr_html_()
     assert set(learner.effects(tasks)["column"]) == {*names, "(intercept)"}
-
-
-def test_wide_tables_are_broken_into_blocks():
-    columns = {"column": ["a", "b"], **{f"a name of some length {j}": [1.5, 1e7] for j in range(6)}}
-    lines = str(Table("Wide", columns, "said")).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert sum(line.strip().startswith("column") for line in lines) == 3
-    assert "  said" in lines
 
 
 def test_the_last_column_is_wrapped_if_it_has_sentences():
@@ -508,32 +454,6 @@ def test_structures_are_described_in_one_sentence(structure, text):
 )
 def test_support_rows_are_described(n_support, text):
     assert describe_support(n_support) == text
-
-
-def test_side_information_that_shifts_the_intercept_only():
-    mixture = SimpleNamespace(side=np.array([[0.0, 0.0], [1.0, 2.0]]))
-    model = SimpleNamespace(
-        prior=SimpleNamespace(mixture=mixture),
-        mixture=mixture,
-        r2_of_rows=[0.25],
-        named=lambda at: [["x", "(intercept)"][j] for j in at],
-        side_columns=["age", "sex"],
-        learner=SimpleNamespace(side_structure_={"columns": [0, 1], "curved": [0]}),
-    )
-    start = "Side information explains 25 % of the variance between tasks; columns that shift"
-    assert describe_side(model) == f"{start} the intercept: age (nonlinear), sex."
-    mixture.side[0, 1] = 1.0
-    assert describe_side(model) == f"{start} coefficients: age (nonlinear), sex."
-
-
-def test_baselines_have_the_noise_of_the_model_and_the_side_information_that_it_uses(learner):
-    assert "the same side information" not in errors_table(FittedModel(learner)).caption
-    changed = copy.copy(learner)
-    changed.prior_ = replace(learner.prior_, response=Gaussian(SerialNoise()))
-    caption = errors_table(FittedModel(changed)).caption
-    same = ", with the same correlation in time"
-    assert f"pooled regression: one regression for the rows of all tasks{same}" in caption
-    assert f"mixed model: full random-effect covariance{same}" in caption
 
 
 def test_what_the_summary_says_about_shared_curves():

@@ -11,7 +11,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from tailored import EmpiricalBayesLearner, TaskSet, load, scan
+from folds import few_folds
+from tailored import TaskSet, load, scan
 from tailored.exceptions import UnknownCategoryWarning
 from tailored.tasks.encoding import CategoryEncoding
 
@@ -87,21 +88,6 @@ def test_another_table_is_read_like_the_first(library):
     np.testing.assert_array_equal(read.X, TaskSet.from_frame(table("pandas", seed=1), **ROLES).X)
     with pytest.raises(ValueError, match="features: the encoding determines"):
         TaskSet.from_frame(later, encoding=tasks.encoding, features=["ses"], **ROLES)
-
-
-def test_part_of_a_table_is_read_like_all_of_it():
-    whole = table("pandas")
-    encoding = TaskSet.from_frame(whole, **ROLES).encoding
-    part = whole[(whole["track"] == "c") & (whole["day"] > "2020-01-01")]
-    read = TaskSet.from_frame(part, encoding=encoding, **ROLES)
-    assert (read.X[:, 3] == 1).all()
-    assert read.X[:, 5].min() >= 1
-    # on its own it has no other word to compare with, and another first day
-    alone = TaskSet.from_frame(part, **ROLES)
-    assert "track=c" not in alone.feature_names
-    assert encoding.difference(alone.encoding).startswith(
-        "column 'track' was read as track=b, track=c (reference: a) and is now"
-    )
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -595,9 +581,8 @@ def test_missing_features_are_imputed_by_their_means(library):
 def test_imputing_is_stored_with_the_model(tmp_path):
     rng = np.random.default_rng(0)
     frame = with_holes().drop(columns="code").assign(y=rng.normal(size=80))
-    learner = EmpiricalBayesLearner().fit(
-        TaskSet.from_frame(frame, task="g", target="y", missing="impute")
-    )
+    tasks = TaskSet.from_frame(frame, task="g", target="y", missing="impute")
+    learner = few_folds().fit(tasks)
     learner.save(tmp_path / "model")
     loaded = load(tmp_path / "model")
     assert loaded.encoding_ == learner.encoding_

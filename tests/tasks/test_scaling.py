@@ -8,7 +8,6 @@ import pytest
 import scipy.sparse as sp
 
 from folds import few_folds
-from studies.rivals.base import MixedModel
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.tasks.rows import Scaling
 
@@ -72,54 +71,8 @@ def plain():
     return learner, outputs(learner, X, GROUPS, FEW_X, FEW_Y, NEW_X)
 
 
-def compare(columns, target):
-    """Fit the same tasks in other units and bring the outputs back; ``target`` is (factor, shift)
-    of y.
-    """
-    factor, shift = target
-    learner = two_parts().fit(columns(X), factor * Y + shift, groups=GROUPS)
-    found = outputs(
-        learner, columns(X), GROUPS, columns(FEW_X), factor * FEW_Y + shift, columns(NEW_X)
-    )
-    points, ends, deviations = found
-    expected = plain()[1]
-    for a, b in zip(points, expected[0], strict=True):
-        np.testing.assert_allclose((a - shift) / factor, b, rtol=0, atol=CLOSE * SPREAD)
-    for a, b in zip(ends, expected[1], strict=True):
-        assert (a[:, 0] < a[:, 1]).all()
-        a = a if factor > 0 else a[:, ::-1]
-        np.testing.assert_allclose((a - shift) / factor, b, rtol=0, atol=CLOSE * SPREAD)
-    for a, b in zip(deviations, expected[2], strict=True):
-        np.testing.assert_allclose(a / abs(factor), b, rtol=0, atol=CLOSE * SPREAD)
-    return learner
-
-
-def same(x):
-    return x
-
-
 # ---------------------------------------------------------------------------------------- the
 # algebra
-
-
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("seed", range(3))
-def test_weights_predict_the_same_in_both_units(seed, fit_intercept):
-    units, rng = (
-        some_units(seed, fit_intercept=fit_intercept, shifts=fit_intercept),
-        np.random.default_rng(seed),
-    )
-    x, v = rng.normal(size=(9, 3)) * 5.0 + 2.0, rng.normal(size=(4, 3 + fit_intercept))
-    inside = units.target * (units.dense(x) @ v.T) + units.target_shift
-    raw = units.raw_weights(v)
-    outside = x @ raw[:, :3].T + (raw[:, 3] if fit_intercept else 0.0)
-    np.testing.assert_allclose(inside, outside, rtol=1e-12, atol=1e-11)
-    # one vector as well as many, by the formula
-    one = v[0, :3] * units.target / units.columns[:3]
-    np.testing.assert_allclose(units.raw_weights(v[0])[:3], one, rtol=1e-14)
-    if fit_intercept:
-        intercept = units.target * v[0, 3] + units.target_shift - one @ units.shift[:3]
-        np.testing.assert_allclose(units.raw_weights(v[0])[3], intercept, rtol=1e-13)
 
 
 @pytest.mark.parametrize("rank", [1, 4])
@@ -153,80 +106,7 @@ def test_a_representation_is_that_of_the_raw_weights(rank):
     )
 
 
-def test_units_of_tasks_are_moments_of_their_rows():
-    x = X * [1e-3, 2.0, 50.0] + [3.0, 0.0, -7.0]
-    tasks = TaskSet(x, Y + 9.0, GROUPS)
-    centred = Scaling.of(tasks, True, centre=True)
-    np.testing.assert_allclose(centred.shift[:3], x.mean(axis=0))
-    np.testing.assert_allclose(centred.columns[:3], x.std(axis=0))
-    assert (centred.shift[3], centred.columns[3]) == (0.0, 1.0)
-    np.testing.assert_allclose([centred.target_shift, centred.target], [Y.mean() + 9.0, SPREAD])
-    # nothing would take up a shift without an intercept, so there is none
-    for units in (Scaling.of(tasks, False, centre=True), Scaling.of(tasks, False)):
-        assert not units.shift.any()
-        assert units.target_shift == 0.0
-        np.testing.assert_allclose(units.columns, np.sqrt((x**2).mean(axis=0)))
-        np.testing.assert_allclose(units.target, np.sqrt(((Y + 9.0) ** 2).mean()))
-
-
-def test_rows_are_the_same_dense_and_sparse():
-    tasks = TaskSet(sp.csr_array(X), Y, GROUPS)
-    centred, expected = (Scaling.of(t, True, centre=True) for t in (tasks, TaskSet(X, Y, GROUPS)))
-    for name in ("columns", "shift", "target", "target_shift"):
-        np.testing.assert_allclose(getattr(centred, name), getattr(expected, name), rtol=1e-13)
-    np.testing.assert_allclose(centred.dense(tasks.X), expected.dense(X), rtol=1e-12, atol=1e-14)
-
-
-def test_raw_units_change_nothing():
-    units = Scaling.raw(3, True)
-    assert units.is_raw
-    v = np.arange(4.0)
-    assert units.raw_weights(v) is v
-    assert units.targets(Y) is Y
-    np.testing.assert_array_equal(units.dense(X), np.hstack([X, np.ones((len(X), 1))]))
-    assert not some_units(0).is_raw
-
-
 # ------------------------------------------------------------------------------------- the learner
-
-
-@pytest.mark.parametrize(
-    "target",
-    [(1.0, 1e6 * SPREAD), (-1e6, 1e8 * SPREAD), (1e-6, 0.0)],
-    ids=["far", "large and flipped", "small"],
-)
-def test_targets_in_other_units(target):
-    compare(same, target)
-
-
-@pytest.mark.parametrize(
-    "target", [(1.0, 0.0), (250.0, 1e5)], ids=["columns", "columns and targets"]
-)
-def test_columns_in_other_units(target):
-    units, shifts, deviations = (
-        np.array([1e-6, -7.0, 1e6]),
-        np.array([1e6, -1e6, 1e3]),
-        X.std(axis=0),
-    )
-    learner = compare(lambda x: (x + shifts * deviations) * units, target)
-    # so are the weights that the user sees
-    few, few_y = (FEW_X + shifts * deviations) * units, target[0] * FEW_Y + target[1]
-    found, before = learner.adapt(few, few_y).coef_, plain()[0].adapt(FEW_X, FEW_Y).coef_
-    np.testing.assert_allclose(found * units / target[0], before, rtol=1e-6, atol=1e-8)
-
-
-def test_more_tasks_in_other_units():
-    """With enough tasks the structure is selected on held-out tasks; that does not depend on units
-    either.
-    """
-    x, y, groups = draw(seed=4, T=42, n=5, d=2)
-    shift, factor, columns = 1e4 * y.std(), -20.0, np.array([1e5, 1e-5])
-    first = EmpiricalBayesLearner().fit(x, y, groups=groups)
-    second = EmpiricalBayesLearner().fit((x + 1e3) * columns, factor * y + shift, groups=groups)
-    assert first.structure_ == second.structure_
-    a = first.predict(x, groups=groups)
-    b = second.predict((x + 1e3) * columns, groups=groups)
-    np.testing.assert_allclose((b - shift) / factor, a, rtol=0, atol=CLOSE * y.std())
 
 
 def test_side_information_in_other_units():
@@ -336,22 +216,6 @@ def test_adapted_weights_minimise_the_raw_objective(n):
     assert excess >= -1e-9 * objective(b)
     assert model.dual_gap_ >= excess - 1e-9 * objective(b)
     assert model.dual_gap_ <= 1e-8 * objective(b) * (1 + 1e-6) + 1e-12
-
-
-def test_the_mixed_model_of_the_baselines_is_in_raw_units():
-    """Its covariance and noise are those of the user's columns, wherever they were estimated."""
-    units, shift = np.array([0.05, 1.0, 40.0]), np.array([3.0, -2.0, 0.5])
-    first = MixedModel(fit_intercept=True).fit(TaskSet(X, Y, GROUPS))
-    second = MixedModel(fit_intercept=True).fit(TaskSet((X + shift) * units, 2.0 * Y - 5.0, GROUPS))
-    # w' = 2 w / u, intercept' = 2 c - 5 - Σ w' u shift
-    A = np.zeros((4, 4))
-    A[:3, :3] = np.diag(2.0 / units)
-    A[3, 3], A[3, :3] = 2.0, -2.0 * shift
-    np.testing.assert_allclose(second.mean_, A @ first.mean_ - [0, 0, 0, 5.0], rtol=1e-6, atol=1e-7)
-    np.testing.assert_allclose(
-        second.covariance_, A @ first.covariance_ @ A.T, rtol=1e-5, atol=1e-6
-    )
-    np.testing.assert_allclose(second.noise_, 4.0 * first.noise_, rtol=1e-7)
 
 
 def test_limits_of_large_scales_are_infinite():

@@ -9,13 +9,6 @@ from numpy.testing import assert_array_equal
 from sklearn.exceptions import DataConversionWarning
 
 from tailored._utils.validation import (
-    check_choice,
-    check_fraction,
-    check_int,
-    check_nonnegative,
-    check_positive,
-    check_psd,
-    check_real,
     name_some,
 )
 from tailored.tasks.task_set import TaskSet
@@ -126,69 +119,6 @@ def test_bad_groups(groups, error, message):
 
 
 # --- the shared checks
-
-
-def test_scalar_checks():
-    assert check_positive("step", np.float32(0.5)) == 0.5
-    assert check_nonnegative("step", 0) == 0.0
-    assert check_int("rank", np.int64(3)) == 3
-    assert check_real("shift", -2) == -2.0
-    for bad in (0, -1.0, np.nan, np.inf):
-        with pytest.raises(ValueError, match="step must be a finite number > 0; got"):
-            check_positive("step", bad)
-    with pytest.raises(ValueError, match="step must be a finite number >= 0; got -1"):
-        check_nonnegative("step", -1)
-    with pytest.raises(TypeError, match="step must be a number; got 'big' of type str"):
-        check_positive("step", "big")
-    with pytest.raises(TypeError, match="step must be a number; got True"):
-        check_positive("step", True)
-    with pytest.raises(ValueError, match=r"q must be a finite number in \(0, 1\); got 1"):
-        check_fraction("q", 1)
-    with pytest.raises(ValueError, match="rank must be an integer >= 1; got 0"):
-        check_int("rank", 0)
-    with pytest.raises(TypeError, match=r"rank must be an integer; got 2.0 of type float"):
-        check_int("rank", 2.0)
-
-
-def test_check_choice():
-    registry = {"absolute": 1, "huber": 2}
-    assert check_choice("loss", "huber", registry) == "huber"
-    with pytest.raises(
-        ValueError,
-        match=r"loss must be one of 'absolute', 'huber'; got 'Hubber'\. Did you mean 'huber'\?",
-    ):
-        check_choice("loss", "Hubber", registry)
-    with pytest.raises(ValueError, match=r"got \['huber'\]\.$"):
-        check_choice("loss", ["huber"], registry)
-
-
-def test_check_psd(rng):
-    A = rng.normal(size=(4, 2))
-    theta = A @ A.T
-    for given_theta in (
-        theta,
-        np.zeros((4, 4)),
-        theta + 1e-12 * rng.normal(size=(4, 4)),
-        1e300 * theta,
-    ):
-        clean = check_psd(given_theta, "theta", 4)
-        assert_array_equal(clean, clean.T)
-        np.testing.assert_allclose(clean, given_theta, atol=1e-11)
-        assert clean is not given_theta
-    with pytest.raises(ValueError, match=r"theta must be symmetric.*entry of size 1"):
-        check_psd(theta + np.eye(4, k=1), "theta")
-    with pytest.raises(
-        ValueError, match=r"C must be positive semidefinite.*smallest eigenvalue is -0.5.*add 0.5"
-    ):
-        check_psd(theta - 0.5 * np.eye(4), "C")
-    with pytest.raises(ValueError, match="smallest eigenvalue is -1 "):
-        check_psd(-np.eye(2))
-    with pytest.raises(ValueError, match=r"theta must be a \(3, 3\) matrix; got shape \(4, 4\)"):
-        check_psd(theta, "theta", 3)
-    with pytest.raises(ValueError, match=r"must be a \(4, 4\) matrix; got shape \(4, 2\)"):
-        check_psd(A)
-    with pytest.raises(ValueError, match="Input theta contains NaN"):
-        check_psd(np.full((2, 2), np.nan))
 
 
 def test_labels_are_named_as_in_python():
