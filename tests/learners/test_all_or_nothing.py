@@ -1,6 +1,8 @@
 """A call of fit or partial_fit succeeds whole or changes nothing, wherever it fails."""
 
+import copy
 import pickle
+from dataclasses import FrozenInstanceError
 from functools import cache
 
 import numpy as np
@@ -23,8 +25,9 @@ from tailored.paper.feature_maps import RidgeEstimate
 from tailored.paper.prior import RepresentationPrior
 from tailored.paper.step_size import HeldOutPool, HeldOutTasks
 
-# What is learned does not matter here, and EM may stop early.
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
+# What is learned does not matter here, and EM may stop early.
 
 FIRST, MORE, BAD = slice(0, 12), slice(12, 22), slice(22, 30)
 
@@ -50,10 +53,7 @@ def other_columns():
 
 def searched():
     return ConditionalLearner(
-        "ridge",
-        solver=ProjectedSGD(step_sizes=(0.1, 1.0)),
-        rank=4,
-        fit_intercept=True,
+        "ridge", solver=ProjectedSGD(step_sizes=(0.1, 1.0)), rank=4, fit_intercept=True
     )
 
 
@@ -271,3 +271,48 @@ def test_bad_tasks_in_the_middle_of_a_stream_change_nothing(wrong):
     found = learner().partial_fit(first)
     expect(found, ValueError, "side_info|has values too large", "partial_fit", bad)
     same_bits(found.partial_fit(more), learner().partial_fit(first).partial_fit(more), more)
+
+
+SNAPSHOTS = [
+    ConditionalLearner("ridge", solver=ProjectedSGD(0.3), rank=5, fit_intercept=False),
+    ConditionalLearner("ridge", solver=ProjectedSGD(0.3), rank=None, fit_intercept=False),
+    UnconditionalLearner(solver=ProjectedSGD(step_sizes=(0.1, 1.0)), fit_intercept=False),
+    EmpiricalBayesLearner(),
+]
+
+
+def arrays_of(prior):
+    """Return every array of the parameters of a prior."""
+    return {
+        (part, name): value
+        for part in ("conditioning", "model")
+        for name, value in vars(getattr(prior, part, None) or object.__new__(Empty)).items()
+        if isinstance(value, np.ndarray)
+    }
+
+
+class Empty:
+    """A part that a prior does not have."""
+
+
+@pytest.mark.parametrize(
+    "learner", SNAPSHOTS, ids=lambda e: f"{type(e).__name__}-{e.get_params().get('solver')}"
+)
+def test_what_a_user_holds_is_a_snapshot(clusters, learner):
+    """Going on makes a new prior; the old one keeps every bit."""
+    learner = copy.deepcopy(learner)
+    more = getattr(learner, "partial_fit", learner.fit)
+    more(clusters[:25])
+    prior = learner.prior_
+    before = {key: value.copy() for key, value in arrays_of(prior).items()}
+    assert ("conditioning", "C") in before or ("model", "means") in before
+    tau = learner.representation(clusters).copy()
+    more(clusters[25:])
+    for (part, name), value in arrays_of(prior).items():
+        np.testing.assert_array_equal(value, before[part, name])
+    assert learner.prior_ is not prior
+    assert np.abs(learner.representation(clusters) - tau).max() > 1e-9
+    with pytest.raises(FrozenInstanceError):
+        prior.offset = 1.0
+    with pytest.raises(AttributeError):
+        learner.calibration_ = None

@@ -78,17 +78,14 @@ def test_tables_in_and_out(fitted, table):
     model = fitted.adapt(rows[["x"]].iloc[::2].to_numpy(), rows["bought"].iloc[::2])
     expected = model.predict_proba(rows[["x"]].to_numpy())[:, 1]
     np.testing.assert_allclose(found.loc[rows.index, "probability"], expected, rtol=1e-6)
-    with pytest.raises(
-        ValueError, match="side_info: this learner was fitted without side information"
-    ):
+    message = "side_info: this learner was fitted without side information"
+    with pytest.raises(ValueError, match=message):
         fitted.predict_tasks(new, side_info={label: [1.0] for label in new["person"]})
-    with pytest.raises(
-        ValueError, match=r"column 'bought': fit had the classes .*, but not 'maybe'"
-    ):
+    message = r"column 'bought': fit had the classes .*, but not 'maybe'"
+    with pytest.raises(ValueError, match=message):
         fitted.predict_tasks(new, support=new.assign(bought="maybe"))
-    with pytest.raises(
-        ValueError, match=r"column 'bought': fit had the classes 'no', 'yes', but not 1, 2"
-    ):
+    message = r"column 'bought': fit had the classes 'no', 'yes', but not 1, 2"
+    with pytest.raises(ValueError, match=message):
         fitted.predict_tasks(new, support=new.assign(bought=(new["bought"] == "yes") + 1))
     with pytest.raises(ValueError, match="has classes, not numbers; use EmpiricalBayesClassifier"):
         EmpiricalBayesLearner().fit(TaskSet.from_frame(table, task="person", target="bought"))
@@ -107,10 +104,7 @@ def test_support_rows_with_some_of_the_classes(table):
     expected = learner.adapt(new[["x"]].to_numpy(), support["bought"]).predict_proba(
         new[["x"]].to_numpy()
     )
-    for rows in (
-        support,
-        TaskSet.from_frame(support, task="person", target="bought"),
-    ):
+    for rows in (support, TaskSet.from_frame(support, task="person", target="bought")):
         found = learner.predict_tasks(new, support=rows)
         np.testing.assert_allclose(found[[f"probability_{k}" for k in "abc"]], expected, rtol=1e-6)
 
@@ -125,15 +119,13 @@ def test_more_classes_against_the_rest():
     table = learner.predict_tasks(TaskSet(X[:5], y[:5] * 10.0, groups[:5] + 100))
     assert table.dtype.names == ("task", "probability_0", "probability_10", "probability_20")
     assert learner.score(X, y * 10, groups=groups) > np.bincount(y).max() / len(y)
-    with pytest.raises(
-        ValueError, match=r"summary: there are more than two classes; use summaries\(\)"
-    ):
+    message = r"summary: there are more than two classes; use summaries\(\)"
+    with pytest.raises(ValueError, match=message):
         learner.summary()
     for label, summary in learner.summaries().items():
         assert f"Predictions are probabilities of {label}." in str(summary)
-    with pytest.raises(
-        ValueError, match="effects: there are more than two classes; fit a target with two"
-    ):
+    message = "effects: there are more than two classes; fit a target with two"
+    with pytest.raises(ValueError, match=message):
         learner.effects(TaskSet(X, y * 10, groups))
 
 

@@ -113,9 +113,8 @@ def test_other_targets_have_no_exposure(learner):
             call(X[:3], exposure=EXPOSURE[:3])
     with pytest.raises(ValueError, match="exposure: expected a number for each row"):
         EmpiricalBayesLearner(loss="poisson").fit(X, Y, groups=GROUPS, exposure=["long"] * len(Y))
-    with pytest.raises(
-        ValueError, match="calibrate_intervals: intervals of counts are those of the model"
-    ):
+    message = "calibrate_intervals: intervals of counts are those of the model"
+    with pytest.raises(ValueError, match=message):
         learner.calibrate_intervals(TaskSet(X, Y, GROUPS))
     with pytest.raises(ValueError, match=r"exposure.*'time'"):
         learner.predict_tasks(FRAME.drop(columns="time"))
@@ -148,9 +147,8 @@ def test_arrays_with_targets_need_exposures_too(short_fits_in_module):
     learner = EmpiricalBayesLearner(loss="poisson", varying=[])
     learner.fit(X, Y, groups=GROUPS, exposure=EXPOSURE)
     for rows in (X[:4], FRAME[["x"]][:4].rename(columns={"x": "x0"})):
-        with pytest.raises(
-            ValueError, match=r"exposure: fit had exposures, and .* each row\. Ones mean"
-        ):
+        message = r"exposure: fit had exposures, and .* each row\. Ones mean"
+        with pytest.raises(ValueError, match=message):
             learner.adapt(rows, Y[:4])
     learner.fit(X, Y, groups=GROUPS).adapt(X[:4], Y[:4])
 

@@ -75,9 +75,8 @@ def test_more_tasks_than_a_sample_are_fitted_together(monkeypatch):
     table = pyarrow.table({"g": np.repeat(tasks.labels, 5), "y": tasks.y, "x": tasks.X[:, 0]})
     uneven = EmpiricalBayesLearner(varying=[]).fit(scan(table.slice(3), task="g", target="y"))
     assert uneven.training_summary_.n_rows == 447
-    with pytest.warns(
-        UserWarning, match="X: the poisson loss was fitted to a random sample of 45 tasks"
-    ):
+    message = "X: the poisson loss was fitted to a random sample of 45 tasks"
+    with pytest.warns(UserWarning, match=message):
         scanned = EmpiricalBayesLearner(loss="poisson", varying=[]).fit(
             scan(table, task="g", target="y")
         )
@@ -111,9 +110,9 @@ def test_shared_effects_of_more_counts_than_a_sample_are_offsets(monkeypatch):
 
 def test_side_information_shifts_the_linear_predictor():
     rng = np.random.default_rng(0)
-    side = rng.normal(size=(150, 1))
-    f = np.repeat(side[:, 0] + 0.3 * rng.normal(size=150), 8)
-    tasks = tasks_of("poisson", 150, 8).replace(
+    side = rng.normal(size=(80, 1))
+    f = np.repeat(side[:, 0] + 0.3 * rng.normal(size=80), 8)
+    tasks = tasks_of("poisson", 80, 8).replace(
         y=rng.poisson(np.exp(f)).astype(float), side_info=side
     )
     learner = EmpiricalBayesLearner(loss="poisson").fit(tasks)

@@ -14,11 +14,7 @@ import pyarrow as pa
 import pytest
 
 import tailored
-from tailored import (
-    EmpiricalBayesLearner,
-    IndependentLearner,
-    TaskSet,
-)
+from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet
 from tailored.evaluation import BASELINES, evaluate
 from tailored.scale.base import Reservoir
 from tailored.tasks.reading import label_keys
@@ -63,10 +59,7 @@ def same(one, other, described=False):
     assert getattr(one, "search_results_", None) == getattr(other, "search_results_", None)
 
 
-LEARNERS = {
-    "empirical Bayes": EmpiricalBayesLearner,
-    "independent": IndependentLearner,
-}
+LEARNERS = {"empirical Bayes": EmpiricalBayesLearner, "independent": IndependentLearner}
 #: Those that are given the number that describes the tasks.
 DESCRIBED = ("empirical Bayes",)
 

@@ -154,13 +154,11 @@ def test_descriptions_from_a_table_of_their_own():
     pd.testing.assert_frame_equal(
         fitted().predict_tasks(known, support, coverage=0.8), expected.loc[known.index]
     )
-    with pytest.raises(
-        ValueError, match="'new0' of query has no support rows, and so no side information"
-    ):
+    message = "'new0' of query has no support rows, and so no side information"
+    with pytest.raises(ValueError, match=message):
         fitted().predict_tasks(bare[0], support)
-    with pytest.raises(
-        ValueError, match=r"side_info: the learner was fitted with .*columns 'age'.; pass"
-    ):
+    message = r"side_info: the learner was fitted with .*columns 'age'.; pass"
+    with pytest.raises(ValueError, match=message):
         fitted().predict_tasks(*bare)
     with pytest.raises(ValueError, match="fitted without side information"):
         fitted(side=False).predict_tasks(*bare, side_info=people)
@@ -221,17 +219,15 @@ def test_a_learner_of_arrays_is_told_the_columns():
         learner.predict_tasks(query, support)
     with pytest.raises(ValueError, match=r"target: .* name the column of support"):
         learner.predict_tasks(query, support, task="user")
-    with pytest.raises(
-        ValueError, match="query: expected 2 feature columns as in fit, got 3: 'age'"
-    ):
+    message = "query: expected 2 feature columns as in fit, got 3: 'age'"
+    with pytest.raises(ValueError, match=message):
         learner.predict_tasks(*halves(), task="user", target="rating")
 
 
 def test_errors_name_the_columns():
     query, support = halves()
-    with pytest.raises(
-        ValueError, match="query: the frame has no column 'x1'; it has 'user', 'age', 'x0'"
-    ):
+    message = "query: the frame has no column 'x1'; it has 'user', 'age', 'x0'"
+    with pytest.raises(ValueError, match=message):
         fitted().predict_tasks(query.drop(columns="x1"), support)
     with pytest.raises(ValueError, match="support: the frame has no column 'rating'"):
         fitted().predict_tasks(query, support.drop(columns="rating"))

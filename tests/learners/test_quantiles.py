@@ -75,19 +75,6 @@ def test_that_share_of_the_targets_lies_below(learned, plain, q, n_rows):
     assert quantile < 0.85 * centre
 
 
-def test_what_is_added_is_a_multiple_of_the_spread(learned):
-    """The linear part of the model is that of the medians, and its intervals are about that."""
-    model = learned[0.9].adapt(NEW[0].X[:6], NEW[0].y[:6])
-    X = NEW[0].X
-    added = model.predict(X) - (X @ model.coef_ + model.intercept_)
-    ratio = added / model.predict_std(X)
-    np.testing.assert_allclose(ratio, ratio[0])
-    assert ratio[0] > 0.5
-    low, high = model.predict_interval(X, 0.8).T
-    np.testing.assert_allclose(high, model.predict(X), atol=0.1 * np.ptp(NEW[0].y))
-    assert (low < X @ model.coef_ + model.intercept_).all()
-
-
 def test_quantiles_follow_the_units_of_the_targets(learned):
     moved = fit_quantile(0.9, _tasks(60, 0, 250.0, -1e5))
     task = NEW[1]

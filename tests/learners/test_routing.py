@@ -130,8 +130,7 @@ def test_cross_validation_over_whole_tasks(name, scaler, side, few_steps):
     np.testing.assert_allclose(errors, expected[:, 1], rtol=1e-6)
 
 
-@pytest.mark.parametrize("labels", [(0, 1), ("no", "yes")])
-@pytest.mark.parametrize("words", [False, True])
+@pytest.mark.parametrize(("labels", "words"), [((0, 1), False), (("no", "yes"), True)])
 def test_cross_validation_of_classes(labels, words):
     """Rows of numbers and of words, labels of both kinds; the scores are those of `adapt` for each
     task.
@@ -145,25 +144,21 @@ def test_cross_validation_of_classes(labels, words):
     own = rng.normal(size=24)[groups] + x + (kind == "b")
     y = np.array(labels)[(own + rng.logistic(size=288) > 0).astype(int)]
     frame = pd.DataFrame({"x": x, "kind": kind if words else 1.0 * (kind == "b")})
-    params, cv = {"groups": groups}, GroupKFold(2)
+    scorers = {
+        "accuracy": task_scorer("accuracy"),
+        "log loss": task_scorer("neg_log_loss", n_support=0),
+        "auc": task_scorer("roc_auc", n_support=0),
+    }
+    options = {"params": {"groups": groups}, "cv": CV}
     with sklearn.config_context(**ROUTED):
-        found = {
-            name: cross_val_score(
-                EmpiricalBayesClassifier(), frame, y, params=params, cv=cv, scoring=scorer
-            )
-            for name, scorer in {
-                "score": None,
-                "accuracy": task_scorer("accuracy"),
-                "log loss": task_scorer("neg_log_loss", n_support=0),
-                "auc": task_scorer("roc_auc", n_support=0),
-            }.items()
-        }
-    np.testing.assert_allclose(found["score"], found["accuracy"])
-    for k, (train, test) in enumerate(cv.split(frame, groups=groups)):
+        found = cross_validate(EmpiricalBayesClassifier(), frame, y, scoring=scorers, **options)
+    for k, (train, test) in enumerate(CV.split(frame, groups=groups)):
         learner = EmpiricalBayesClassifier().fit(frame.iloc[train], y[train], groups=groups[train])
+        score = learner.score(frame.iloc[test], y[test], groups=groups[test])
+        assert found["test_accuracy"][k] == pytest.approx(score)
         P = learner.adapt().predict_proba(frame.iloc[test])
-        assert found["log loss"][k] == pytest.approx(-log_loss(y[test], P))
-        assert found["auc"][k] == pytest.approx(roc_auc_score(y[test] == labels[1], P[:, 1]))
+        assert found["test_log loss"][k] == pytest.approx(-log_loss(y[test], P))
+        assert found["test_auc"][k] == pytest.approx(roc_auc_score(y[test] == labels[1], P[:, 1]))
 
 
 @pytest.mark.parametrize("scaler", [False, True])

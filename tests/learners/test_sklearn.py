@@ -15,7 +15,6 @@ from tailored import (
     EmpiricalBayesLearner,
     IndependentLearner,
     TaskRegressor,
-    TaskSet,
     UnconditionalLearner,
 )
 from tailored.datasets import make_clusters
@@ -106,18 +105,3 @@ def test_adapted_model_is_an_ordinary_regressor(tasks):
     assert model.score(task.X, task.y) <= 1.0
     pipeline = make_pipeline(StandardScaler(), again).fit(task.X, task.y)
     assert pipeline.predict(task.X).shape == (12,)
-
-
-def test_constant_column_is_the_intercept(tasks):
-    """fit_intercept is nothing but a column of ones appended to X."""
-    ones = TaskSet(
-        np.hstack([tasks.X, np.ones((len(tasks.y), 1))]),
-        tasks.y,
-        np.repeat(tasks.labels, tasks.sizes),
-    )
-    a = UnconditionalLearner(solver=ProjectedSGD(0.5), fit_intercept=True).fit(tasks)
-    b = UnconditionalLearner(solver=ProjectedSGD(0.5), fit_intercept=False).fit(ones)
-    np.testing.assert_array_equal(a.conditioning_.C, b.conditioning_.C)
-    model = a.adapt(tasks[0].X, tasks[0].y)
-    expected = b.adapt(ones[0].X, ones[0].y).coef_
-    np.testing.assert_allclose(np.append(model.coef_, model.intercept_), expected, atol=1e-12)

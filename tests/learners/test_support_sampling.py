@@ -7,7 +7,6 @@ import pytest
 
 from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet
 from tailored.evaluation import task_scorer
-from tailored.priors.base import support_sizes
 from tailored.tasks.episodes import SupportSampling
 
 
@@ -102,17 +101,6 @@ def test_in_random_order_every_row_may_be_a_support_row(support, sizes):
     assert np.bincount(firsts.astype(int), minlength=12).min() > 0
     for one, other in zip(episodes.support, episodes.query, strict=True):
         assert not set(one.y) & set(other.y)
-
-
-def test_intervals_are_calibrated_at_the_numbers_of_support_rows():
-    sizes = np.full(20, 12)
-    assert support_sizes(sizes, SupportSampling()) == [0, 1, 2, 4, 9]
-    assert support_sizes(sizes, SupportSampling.of(3)) == [0, 1, 2, 3, 4, 7]
-    assert support_sizes(sizes, SupportSampling.of(("first", 0.5, 0.75))) == [0, 1, 2, 4, 6, 9]
-    # One row at least is a query row.
-    assert support_sizes(np.full(20, 1), SupportSampling()) == [0]
-    assert max(support_sizes(sizes, SupportSampling.of(50))) == 11
-    assert support_sizes(np.zeros(3, dtype=int), SupportSampling()) == [0]
 
 
 def _walks(n_tasks, seed, step=1.0, n_rows=12):

@@ -147,9 +147,8 @@ def test_columns_that_were_not_in_fit_are_ignored(by_name):
 
 def test_mistakes_name_the_column(learner):
     rows = FRAME[:3]
-    with pytest.raises(
-        ValueError, match="X: the frame has no column 'sex'; it has 'school', 'ses', 'day'"
-    ):
+    message = "X: the frame has no column 'sex'; it has 'school', 'ses', 'day'"
+    with pytest.raises(ValueError, match=message):
         learner.predict(rows.drop(columns="sex"), rows["school"])
     with pytest.raises(ValueError, match=r"X: the frame has no column .*; it has no columns\."):
         learner.predict(rows[[]], rows["school"])
@@ -183,13 +182,11 @@ def test_unknown_words_are_said(learner):
     share = (FRAME["sex"] == "male").mean()
     known = [model.predict(rows.assign(sex=sex)) for sex in ("female", "male")]
     np.testing.assert_allclose(found, (1 - share) * known[0] + share * known[1])
-    with pytest.warns(
-        UnknownCategoryWarning, match="side_info: column 'kind': 'Private' .* 'Catholic', 'Public'"
-    ):
+    message = "side_info: column 'kind': 'Private' .* 'Catholic', 'Public'"
+    with pytest.warns(UnknownCategoryWarning, match=message):
         learner.adapt(side_info={"kind": "Private", "size": "middle"})
-    with pytest.warns(
-        UnknownCategoryWarning, match="column 'size': 'vast' .* mean of the training tasks"
-    ):
+    message = "column 'size': 'vast' .* mean of the training tasks"
+    with pytest.warns(UnknownCategoryWarning, match=message):
         learner.adapt(side_info={"kind": "Public", "size": "vast"})
 
 

@@ -118,9 +118,8 @@ def test_task_sets_have_structured_arrays():
     # All tasks share the errors of the fixed effects.
     assert everything["std"][0] > np.sqrt((found["std"] ** 2).sum())
     for name, column in (("by", "region"), ("weights", "people")):
-        with pytest.raises(
-            ValueError, match=f"{name}: a TaskSet has no column '{column}'; pass an array"
-        ):
+        message = f"{name}: a TaskSet has no column '{column}'; pass an array"
+        with pytest.raises(ValueError, match=message):
             fitted().predict_totals(query, support, **{name: column})
 
 
@@ -207,9 +206,8 @@ def test_learners_without_a_joint_distribution():
         np.repeat(np.arange(8), 5),
     )
     query = tasks.replace(labels=np.arange(8) + 100)
-    with pytest.raises(
-        ValueError, match="sample: not supported for the RepresentationPrior of Independent"
-    ):
+    message = "sample: not supported for the RepresentationPrior of Independent"
+    with pytest.raises(ValueError, match=message):
         IndependentLearner().fit(tasks).sample(query)
     with pytest.raises(ValueError, match=r"predict_totals: the model predicts the 0\.9 quantile"):
         with_prior(quantile=0.9).predict_totals(QUERY, SUPPORT)
