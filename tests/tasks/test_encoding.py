@@ -136,27 +136,24 @@ def test_dates_with_times_and_zones():
     zoned = TaskSet.from_frame(frame.assign(day=frame["day"].dt.tz_localize("UTC")), **ROLES)
     read = TaskSet.from_frame(noon, encoding=zoned.encoding, **ROLES)
     np.testing.assert_allclose(read.X[:, 5], expected.X[:, 5] + 0.5)
-    with pytest.raises(
-        ValueError, match="Feature column 'day' held dates in the training table and is String now"
-    ):
+    message = "Feature column 'day' held dates in the training table and is String now"
+    with pytest.raises(ValueError, match=message):
         TaskSet.from_frame(frame.assign(day="soon"), encoding=expected.encoding, **ROLES)
 
 
 def test_columns_that_changed_their_kind():
     tasks = TaskSet.from_frame(table("pandas"), **ROLES)
     frame = table("pandas")
-    with pytest.raises(
-        ValueError, match=r"Feature column 'ses' is not numeric .*was numeric in the training table"
-    ):
+    message = r"Feature column 'ses' is not numeric .*was numeric in the training table"
+    with pytest.raises(ValueError, match=message):
         TaskSet.from_frame(frame.assign(ses="high"), encoding=tasks.encoding, **ROLES)
     with pytest.raises(
         ValueError,
         match=r"Feature column 'sex' held categories \('female', 'male'\) .* has none of them now",
     ):
         TaskSet.from_frame(frame.assign(sex=1.5), encoding=tasks.encoding, **ROLES)
-    with pytest.raises(
-        ValueError, match="frame: the frame has no column 'sex', 'free'; it has 'school'"
-    ):
+    message = "frame: the frame has no column 'sex', 'free'; it has 'school'"
+    with pytest.raises(ValueError, match=message):
         TaskSet.from_frame(frame.drop(columns=["sex", "free"]), encoding=tasks.encoding, **ROLES)
 
 
@@ -167,9 +164,8 @@ def test_mistakes_are_answered_in_our_own_words(library):
     frame = pa.table(rows, names=columns)
     if library == "pandas":
         frame = pd.DataFrame(dict(enumerate(rows))).set_axis(columns, axis=1)
-    with pytest.raises(
-        ValueError, match=r"frame has several columns with the name 'ses'\. Rename them"
-    ):
+    message = r"frame has several columns with the name 'ses'\. Rename them"
+    with pytest.raises(ValueError, match=message):
         TaskSet.from_frame(frame, **ROLES)
 
 
@@ -264,11 +260,10 @@ def test_descriptions():
     values = tasks.encoding.encode_side_info(
         np.array([[2.0, "Public"]], dtype=object), ["size", "kind"]
     )
-    assert values.tolist() == [[2.0, "Public"]]
-    with pytest.warns(
-        UnknownCategoryWarning, match="column 'size': 'vast' .* mean of the training tasks"
-    ):
-        values = tasks.encoding.encode_side_info(np.array([["vast"]], dtype=object), ["size"])
+    assert (values.tolist(), names) == ([[2.0, "Public"]], ["size", "kind"])
+    message = "column 'size': 'vast' .* mean of the training tasks"
+    with pytest.warns(UnknownCategoryWarning, match=message):
+        values, _ = tasks.encoding.encode_side_info(np.array([["vast"]], dtype=object), ["size"])
     assert values[0, 0] == tasks.encoding.side_info[1].fill[0] == 1.0
     with pytest.raises(
         ValueError,
@@ -510,9 +505,8 @@ def test_one_category_or_missing_is_an_indicator():
     assert tasks.encoding.feature_names.tolist() == ["x", "paid=missing"]
     np.testing.assert_array_equal(tasks.X[:, 1], frame["paid"].isna())
     assert tasks.encoding.features[1].text().startswith("paid=missing (reference: yes)")
-    with pytest.raises(
-        ValueError, match=r"Input X, column 'paid', contains NaN: row \d+ .* Drop those rows"
-    ):
+    message = r"Input X, column 'paid', contains NaN: row \d+ .* Drop those rows"
+    with pytest.raises(ValueError, match=message):
         TaskSet.from_frame(frame, task="g", target="y")
     again = TaskSet.from_frame(frame[1:3], task="g", target="y", encoding=tasks.encoding)
     np.testing.assert_array_equal(again.X[:, 1], 0.0)
@@ -603,7 +597,6 @@ def test_what_cannot_be_imputed_is_an_error():
     with pytest.raises(ValueError, match="column 'age' has no values to impute from"):
         TaskSet.from_frame(frame.assign(age=np.nan), missing="impute", **roles)
     encoding = TaskSet.from_frame(frame, missing="drop", **roles).encoding
-    with pytest.raises(
-        ValueError, match="missing: the encoding has no column means for imputation"
-    ):
+    message = "missing: the encoding has no column means for imputation"
+    with pytest.raises(ValueError, match=message):
         TaskSet.from_frame(frame, missing="impute", encoding=encoding, **roles)

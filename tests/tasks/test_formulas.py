@@ -272,9 +272,8 @@ def test_the_formula_gives_way_to_varying(fitted, frame, short_fits_in_module):
         3,
         5,
     )
-    with pytest.raises(
-        ValueError, match="fit_intercept: the formula has an intercept; pass fit_intercept=True"
-    ):
+    message = "fit_intercept: the formula has an intercept; pass fit_intercept=True"
+    with pytest.raises(ValueError, match=message):
         EmpiricalBayesLearner(fit_intercept=False).fit(tasks)
 
 

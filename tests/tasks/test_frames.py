@@ -1,5 +1,7 @@
 """TaskSet from the dataframes of three libraries, and the words of its errors."""
 
+import datetime
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -7,7 +9,7 @@ import pyarrow as pa
 import pytest
 from numpy.testing import assert_array_equal
 
-from tailored.tasks.task_set import TaskSet
+from tailored import TaskSet, scan
 from task_samples import FIELDS, assert_same
 
 FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
@@ -97,9 +99,8 @@ def test_missing_value_in_a_frame_names_task_and_column(kind):
         TaskSet.from_frame(frame, task="g", target="y")
     with pytest.raises(ValueError, match=r"Input y contains NaN: task 'b', row 2, column 'x'"):
         TaskSet.from_frame(frame, task="g", target="x")
-    with pytest.raises(
-        ValueError, match=r"The task column 'x' has a missing label \((None|nan)\) in row 2"
-    ):
+    message = r"The task column 'x' has a missing label \((None|nan)\) in row 2"
+    with pytest.raises(ValueError, match=message):
         TaskSet.from_frame(frame, task="x", target="y")
 
 
@@ -112,17 +113,14 @@ def test_frame_errors(rng, kind):
     def build(**changes):
         TaskSet.from_frame(frame, **{"task": "user", "target": "rating"} | changes)
 
-    with pytest.raises(
-        ValueError, match=r"task must be one of 'user'.*got 'usr'. Did you mean 'user'\?"
-    ):
+    message = r"task must be one of 'user'.*got 'usr'. Did you mean 'user'\?"
+    with pytest.raises(ValueError, match=message):
         build(task="usr")
-    with pytest.raises(
-        ValueError, match="task must be one of the columns, but there are none; got 'user'"
-    ):
+    message = "task must be one of the columns, but there are none; got 'user'"
+    with pytest.raises(ValueError, match=message):
         TaskSet.from_frame(pd.DataFrame(), task="user", target="rating")
-    with pytest.raises(
-        ValueError, match=r"task: 'user' is in the index of the frame. Call frame.reset_index"
-    ):
+    message = r"task: 'user' is in the index of the frame. Call frame.reset_index"
+    with pytest.raises(ValueError, match=message):
         TaskSet.from_frame(pd.DataFrame(data).set_index("user"), task="user", target="rating")
     with pytest.raises(ValueError, match="target must be one of"):
         build(target="score")
@@ -132,13 +130,11 @@ def test_frame_errors(rng, kind):
         build(features="price")
     with pytest.raises(ValueError, match="features names the column 'price' twice"):
         build(features=["price", "price"])
-    with pytest.raises(
-        ValueError, match=r"features names the column 'rating', as another argument does"
-    ):
+    message = r"features names the column 'rating', as another argument does"
+    with pytest.raises(ValueError, match=message):
         build(features=["rating"])
-    with pytest.raises(
-        ValueError, match=r"frequency_weight names the column 'price', as another argument does"
-    ):
+    message = r"frequency_weight names the column 'price', as another argument does"
+    with pytest.raises(ValueError, match=message):
         build(frequency_weight="price", sample_weight="price")
     with pytest.raises(ValueError, match=r"column 'city' of task '\w+' has the values 'X' and 'Y'"):
         build(side_columns=["city"])
@@ -153,15 +149,13 @@ def test_side_frame_errors(rng, kind):
     def build(side):
         TaskSet.from_frame(frame, task="user", target="rating", side_info=side)
 
-    with pytest.raises(
-        ValueError, match=r"side_info has no row for task 'u1' \(it has labels such as 'u2'"
-    ):
+    message = r"side_info has no row for task 'u1' \(it has labels such as 'u2'"
+    with pytest.raises(ValueError, match=message):
         build(FRAMES[kind]({k: v[:3] for k, v in USERS.items()}))
     with pytest.raises(ValueError, match="side_info has several rows for task 'u3'"):
         build(FRAMES[kind](USERS | {"user": ["u2", "u3", "u3", "u1"]}))
-    with pytest.raises(
-        ValueError, match=r"infinite or very large value \(inf\) for task 'u3', column 'age'"
-    ):
+    message = r"infinite or very large value \(inf\) for task 'u3', column 'age'"
+    with pytest.raises(ValueError, match=message):
         build(FRAMES[kind](USERS | {"age": [1.0, 2.0, np.inf, 3.0]}))
     with pytest.raises(ValueError, match="side_info has no columns"):
         build(FRAMES[kind]({"user": USERS["user"]}))
@@ -321,7 +315,78 @@ def test_a_part_of_the_label_can_have_a_second_role(role):
     assert tasks.describe().notes == ["each combination of farm and plot is one task"]
     again = TaskSet.from_frame(frame, task=["farm", "plot"], target="y", encoding=tasks.encoding)
     np.testing.assert_array_equal(again.X, tasks.X)
-    with pytest.raises(
-        ValueError, match="features names the column 'farm', as another argument does"
-    ):
+    message = "features names the column 'farm', as another argument does"
+    with pytest.raises(ValueError, match=message):
         TaskSet.from_frame(frame, task="farm", target="y", features=["farm", "x"])
+
+
+ROWS = {"task": [0, 0, 1, 1], "y": [1.0, 2.0, 3.0, 4.0]}
+LIBRARIES = pytest.mark.parametrize("made", [pd.DataFrame, pl.DataFrame, pa.table])
+
+
+@LIBRARIES
+def test_tables_without_rows_or_features(made):
+    empty = made({"task": [], "y": [], "x": []})
+    with pytest.raises(ValueError, match="frame has no rows"):
+        TaskSet.from_frame(empty, task="task", target="y")
+    # without features, and with a constant category, the model is a random intercept alone
+    for columns in (ROWS, {**ROWS, "x": ["a"] * 4}):
+        assert TaskSet.from_frame(made(columns), task="task", target="y").X.shape == (4, 0)
+    frame = made({**ROWS, "x": np.full(4, np.nan)})
+    with pytest.raises(ValueError, match="4 have no 'x'"):
+        TaskSet.from_frame(frame, task="task", target="y", missing="drop")
+    categories = pa.array(["a"] * 4).dictionary_encode()
+    unlabelled = pa.table({**ROWS, "task": pa.nulls(4, pa.string()), "x": categories})
+    with pytest.raises(ValueError, match="task column 'task' has a missing label"):
+        TaskSet.from_frame(unlabelled, task="task", target="y")
+
+
+@LIBRARIES
+def test_whole_numbers_beyond_the_digits_of_floats_are_rounded(made):
+    huge = [2**62 + 1, 2**53 + 1, -(2**61), 5]
+    tasks = TaskSet.from_frame(made({**ROWS, "x": huge}), task="task", target="y")
+    assert tasks.X.ravel().tolist() == [float(value) for value in huge]
+    days = [datetime.date(1, 1, 1), datetime.date(9999, 12, 31)] * 2
+    read = TaskSet.from_frame(pa.table({**ROWS, "x": days}), task="task", target="y")
+    assert read.X.ravel().tolist() == [0.0, float((days[1] - days[0]).days)] * 2
+
+
+def test_numbers_beyond_floats_and_labels_beyond_64_bits():
+    x = pd.Series([10**400, 1, 2, 3], dtype=object)  # an old pandas takes no list of them
+    with pytest.raises(ValueError, match="'x' is not numeric"):
+        TaskSet.from_frame(pd.DataFrame({**ROWS, "x": x}), task="task", target="y")
+    frame = pl.DataFrame({"task": [2**70, 2**70, 1, 1], "y": ROWS["y"], "x": [1.0, 2.0, 3.0, 4.0]})
+    assert TaskSet.from_frame(frame, task="task", target="y").labels.tolist() == [2**70, 1]
+
+
+def test_arguments_that_are_no_names_are_named():
+    frame = pd.DataFrame({**ROWS, "x": [1.0, 2.0, 3.0, 4.0]})
+    for arguments in ({"task": 3, "target": "y"}, {"task": "task", "target": "y", "features": 3}):
+        with pytest.raises(TypeError, match=r"(task|features) must be .*got 3"):
+            TaskSet.from_frame(frame, **arguments)
+    with pytest.raises(TypeError, match="features must be a list"):
+        scan(frame, task="task", target="y", features=3)
+    with pytest.raises(TypeError, match="features: column names must be strings; got 7"):
+        TaskSet.from_frame(frame.rename(columns={"x": 7}), task="task", target="y")
+    # names of columns may be anything, and are listed
+    with pytest.raises(ValueError, match="'y', 3; got"):
+        TaskSet.from_frame(frame.rename(columns={"x": 3}), task="tasks", target="y")
+
+
+def test_the_index_that_pandas_puts_into_its_files_is_no_input(tmp_path):
+    """Rows that are chosen or shuffled keep their numbers, which become a column of the file."""
+    rows = pd.DataFrame({**ROWS, "x": [0.5, 1.5, 2.5, 3.5]}).iloc[[2, 0, 3, 1]]
+    about = pd.DataFrame({"task": [0, 1], "age": [30.0, 40.0]}).iloc[[1, 0]]
+    rows.to_parquet(tmp_path / "rows.parquet")
+    about.to_parquet(tmp_path / "about.parquet")
+    stored = pl.read_parquet(tmp_path / "rows.parquet")
+    assert "__index_level_0__" in stored.columns
+    tasks = TaskSet.from_frame(
+        stored, task="task", target="y", side_info=pl.read_parquet(tmp_path / "about.parquet")
+    )
+    assert list(tasks.feature_names) == ["x"]
+    assert tasks.side_info.tolist() == [[40.0], [30.0]]
+    (batch,) = scan(tmp_path / "rows.parquet", task="task", target="y").batches()
+    assert list(batch.tasks.feature_names) == ["x"]
+    named = TaskSet.from_frame(stored, task="task", target="y", features=["__index_level_0__"])
+    assert named.X.ravel().tolist() == [2.0, 3.0, 0.0, 1.0]

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from studies.rivals.base import RidgePerTask
-from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet, load
+from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module", "no_curves_in_module")
 
@@ -98,37 +98,6 @@ def intercepts():
     y = 5.0 + rng.normal(size=30)[GROUPS] + 0.5 * rng.normal(size=len(GROUPS))
     frame = pd.DataFrame({"g": GROUPS, "y": y})
     return frame, EmpiricalBayesLearner().fit(TaskSet.from_frame(frame, task="g", target="y"))
-
-
-def test_a_random_intercept_alone(intercepts, tmp_path):
-    frame, learner = intercepts
-    y = frame["y"].to_numpy()
-    from_arrays = EmpiricalBayesLearner().fit(np.zeros((len(y), 0)), y, groups=GROUPS)
-    means = np.array([y[g == GROUPS].mean() for g in range(30)])
-    weights = learner.task_weights_
-    np.testing.assert_allclose(from_arrays.task_weights_, weights)
-    assert weights.shape == (30, 1)
-    # intercepts are shrunk towards the overall mean, and keep their order
-    assert (np.abs(weights[:, 0] - y.mean()) < np.abs(means - y.mean())).all()
-    assert np.corrcoef(weights[:, 0], means)[0, 1] > 0.999
-    new = learner.adapt(np.zeros((3, 0)), [7.0, 7.2, 6.8])
-    assert new.coef_.shape == (0,)
-    assert 5.5 < new.intercept_ < 7.0
-    np.testing.assert_allclose(new.predict(np.zeros((2, 0))), new.intercept_)
-    assert learner.adapt().intercept_ == pytest.approx(y.mean(), abs=0.3)
-    np.testing.assert_allclose(
-        learner.predict(np.zeros((len(y), 0)), groups=GROUPS), weights[GROUPS, 0]
-    )
-    table = learner.predict_tasks(
-        frame.assign(g=frame["g"] + 100), support=frame.assign(g=frame["g"] + 100)
-    )
-    np.testing.assert_allclose(table["prediction"], weights[GROUPS, 0], atol=1e-6)
-    assert (table["lower"] < table["upper"]).all()
-    assert "intercept" in str(learner.summary())
-    learner.save(tmp_path / "model")
-    np.testing.assert_array_equal(
-        load(tmp_path / "model").adapt().intercept_, learner.adapt().intercept_
-    )
 
 
 def test_without_features_and_intercept_there_is_nothing_to_fit(intercepts):

@@ -1,29 +1,20 @@
 """Scaling: what is learned does not depend on the units of the data, and is returned in them."""
 
-import warnings
 from functools import cache
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from numpy.testing import assert_array_equal
 
 from folds import few_folds
-from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.tasks.rows import Scaling
+from tailored import EmpiricalBayesLearner
+from tailored.tasks.rows import Scaling, mean_error, task_means
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
-
 #: Of the spread of y: what rounding may change.
 CLOSE = 1e-6
-
-
-def some_units(seed, d=3, fit_intercept=True, shifts=True):
-    rng = np.random.default_rng(seed)
-    columns, shift = 10.0 ** rng.uniform(-2, 2, size=d), rng.normal(size=d) * 3.0 * shifts
-    if fit_intercept:
-        columns, shift = np.append(columns, 1.0), np.append(shift, 0.0)
-    return Scaling(columns, 7.0, shift, -2.5 if fit_intercept else 0.0, fit_intercept)
 
 
 def draw(seed=0, T=24, n=8, d=3):
@@ -53,57 +44,8 @@ def two_parts():
     return few_folds()
 
 
-def outputs(learner, x, groups, few_x, few_y, new_x):
-    """Predictions of seen tasks, of a new one with few rows and with none, and intervals of
-    both.
-    """
-    few, none = learner.adapt(few_x, few_y), learner.adapt()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        ends = [model.predict_interval(new_x, coverage=0.8) for model in (few, none)]
-    points = [learner.predict(x, groups=groups), few.predict(new_x), none.predict(new_x)]
-    return points, ends, [model.predict_std(new_x) for model in (few, none)]
-
-
-@cache
-def plain():
-    learner = two_parts().fit(X, Y, groups=GROUPS)
-    return learner, outputs(learner, X, GROUPS, FEW_X, FEW_Y, NEW_X)
-
-
 # ---------------------------------------------------------------------------------------- the
 # algebra
-
-
-@pytest.mark.parametrize("rank", [1, 4])
-def test_a_representation_is_that_of_the_raw_weights(rank):
-    """w = t A v + c: a deviation of v costs vᵀθ†v, that of w costs as much of (A θ Aᵀ)† times
-    t².
-    """
-    units, rng = some_units(5), np.random.default_rng(0)
-    L = rng.normal(size=(4, rank))
-    theta = L @ L.T
-    zero, unit = np.zeros(4), np.eye(4)
-    A = (
-        np.stack([units.raw_weights(e) - units.raw_weights(zero) for e in unit], axis=1)
-        / units.target
-    )
-    raw = units.raw_representation(theta)
-    np.testing.assert_allclose(raw, A @ theta @ A.T, rtol=1e-12, atol=1e-12 * np.abs(raw).max())
-    np.testing.assert_allclose(
-        units.raw_representation(np.stack([theta, 2.0 * theta])),
-        np.stack([raw, 2.0 * raw]),
-        rtol=1e-12,
-    )
-    # as a covariance: that of t A v where v has covariance θ
-    draws = (L @ rng.normal(size=(rank, 5))).T
-    moved = units.raw_weights(draws) - units.raw_weights(zero)
-    np.testing.assert_allclose(
-        moved.T @ moved / units.target**2,
-        units.raw_representation(draws.T @ draws),
-        rtol=1e-9,
-        atol=1e-9,
-    )
 
 
 # ------------------------------------------------------------------------------------- the learner
@@ -142,30 +84,6 @@ def test_sparse_columns_scale():
         rtol=0,
         atol=1e-7 * SPREAD,
     )
-
-
-@pytest.mark.parametrize("value", [0.0, 1.0, 0.1, -3e7])
-def test_a_constant_column_says_nothing(value):
-    units = Scaling.of(
-        TaskSet(np.column_stack([X, np.full(len(X), value)]), Y, GROUPS), True, centre=True
-    )
-    # which is all there is to measure it by
-    np.testing.assert_allclose(units.columns[3], abs(value) or 1.0, rtol=1e-13)
-    np.testing.assert_allclose(units.shift[3], value, rtol=1e-13)
-    if value != 0.1:
-        return
-    learner = two_parts().fit(np.column_stack([X, np.full(len(X), value)]), Y, groups=GROUPS)
-    model = learner.adapt(np.column_stack([FEW_X, np.full(5, value)]), FEW_Y)
-    new = np.column_stack([NEW_X, np.full(6, value)])
-    assert np.isfinite(
-        learner.predict(np.column_stack([X, np.full(len(X), value)]), groups=GROUPS)
-    ).all()
-    # an uninformative column may change the choice of a form, but hardly the predictions
-    assert (
-        np.abs(model.predict(new) - plain()[0].adapt(FEW_X, FEW_Y).predict(NEW_X)).max()
-        < 0.2 * SPREAD
-    )
-    assert np.isfinite(model.representation_).all()
 
 
 @pytest.mark.parametrize("value", [0.0, -1e8])
@@ -222,3 +140,33 @@ def test_limits_of_large_scales_are_infinite():
     """A crafted model file can have any scale of a column."""
     scaling = Scaling(np.array([1e200]), 1.0, np.zeros(1))
     assert scaling.holds(np.ones((1, 1)))
+
+
+def test_task_means_and_mean_error(rng):
+    offsets = np.array([0, 3, 3, 4])
+    losses = np.array([1.0, 2.0, 6.0, 5.0])
+    assert_array_equal(task_means(losses, offsets), [3.0, np.nan, 5.0])
+    assert mean_error(losses, offsets) == 4.0
+    assert mean_error(np.zeros(0), np.array([0, 0])) == np.inf
+    assert mean_error(np.array([1.0, np.nan]), np.array([0, 1, 2])) == np.inf
+    assert mean_error(np.array([1.0, -np.inf]), np.array([0, 1, 2])) == np.inf
+
+
+def test_standard_deviations_beside_a_column_without_information():
+    """A constant column has no variance; it leaves those of the other columns as they are, but for
+    the intercept.
+    """
+    covariance = np.array([[2.0, 0.5, 0.1], [0.5, 3.0, 0.2], [0.1, 0.2, 1.0]])
+    plain = Scaling(np.array([2.0, 4.0, 1.0]), 3.0, np.array([5.0, 0.0, 0.0]), 1.0, True)
+    expected = 3.0 * np.sqrt(
+        [2.0 / 4, 3.0 / 16, np.array([-2.5, 0.0, 1.0]) @ covariance @ [-2.5, 0.0, 1.0]]
+    )
+    np.testing.assert_allclose(plain.raw_deviations(covariance), expected)
+    more = np.full((4, 4), np.nan)
+    more[np.ix_([0, 2, 3], [0, 2, 3])] = covariance
+    for shift, intercept in ((7.0, np.nan), (0.0, expected[2])):
+        scaling = Scaling(
+            np.array([2.0, 7.0, 4.0, 1.0]), 3.0, np.array([5.0, shift, 0.0, 0.0]), 1.0, True
+        )
+        found = scaling.raw_deviations(more)
+        np.testing.assert_allclose(found, [expected[0], np.nan, expected[1], intercept])

@@ -94,9 +94,8 @@ def test_unnamed_task_takes_a_named_row(side):
 def test_unnamed_task_is_not_found_by_an_accidental_index():
     X, y = np.ones((3, 2)), np.zeros(3)
     assert_array_equal(TaskSet(X, y, side_info=pd.Series([5.0, 6.0])).side_info, [[5, 6]])
-    with pytest.raises(
-        ValueError, match=r"side_info has 2 rows for one task without a label. Pass one row"
-    ):
+    message = r"side_info has 2 rows for one task without a label. Pass one row"
+    with pytest.raises(ValueError, match=message):
         TaskSet(X, y, side_info=pd.DataFrame({"age": [1, 2]}))
 
 
@@ -113,9 +112,8 @@ def test_frames_are_searched_by_label():
     found = TaskSet(X, y, labels, others.rename_axis("school"))
     assert_array_equal(found.side_info, [[0.0], [2.0], [3.0]])
     for side in (others, others.s, others.reset_index(drop=True)):
-        with pytest.raises(
-            ValueError, match=r"9 rows, as X has.*side_info.to_numpy\(\).*set_index"
-        ):
+        message = r"9 rows, as X has.*side_info.to_numpy\(\).*set_index"
+        with pytest.raises(ValueError, match=message):
             TaskSet(X, y, labels, side)
     # One row per task.
     found = TaskSet(np.zeros((3, 1)), np.zeros(3), [2, 0, 1], pd.DataFrame({"s": [5.0, 6.0, 7.0]}))
@@ -132,11 +130,7 @@ def test_side_errors():
     side_error(TypeError, r"shape \(3, 1\) \(3 tasks, 4 rows of X\).*" + by_label, np.ones((3, 1)))
     side_error(TypeError, r"shape \(3,\).*" + by_label, [1, 2, 3])
     side_error(TypeError, r"shape \(4,\).*" + by_label, [1, 2, 2, 3])
-    side_error(
-        TypeError,
-        r"side_info has no index.*" + by_label,
-        pl.DataFrame({"s": [1, 2, 3]}),
-    )
+    side_error(TypeError, r"side_info has no index.*" + by_label, pl.DataFrame({"s": [1, 2, 3]}))
     side_error(TypeError, r"sparse matrix; pass a dense array", sp.eye_array(4))
     side_error(
         ValueError,
@@ -156,11 +150,7 @@ def test_side_errors():
         r"several rows for task 'a'",
         pd.DataFrame({"s": [1, 2, 3, 4]}, index=list("abca")),
     )
-    side_error(
-        ValueError,
-        r"several rows for task",
-        pd.Series([1, 2, 3, 4], index=list("abca")),
-    )
+    side_error(ValueError, r"several rows for task", pd.Series([1, 2, 3, 4], index=list("abca")))
     side_error(
         ValueError,
         r"'b' has 1 values, and that of task 'a' has 2 values",

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from tailored.tasks.episodes import split_rows
 from tailored.tasks.task_set import TaskSet
 from task_samples import assert_same
 
@@ -145,9 +146,8 @@ def test_concat(tasks):
     assert TaskSet.concat([numbered, tasks]).labels.tolist() == [0, *tasks.labels]
     text = TaskSet.from_tasks([(np.ones((1, 3)), [0], ["x", 1])])
     assert TaskSet.concat([tasks, text]).side_info.dtype == object
-    with pytest.raises(
-        ValueError, match=f"distinct, but '{tasks.labels[1]}' appears more than once"
-    ):
+    message = f"distinct, but '{tasks.labels[1]}' appears more than once"
+    with pytest.raises(ValueError, match=message):
         TaskSet.concat([tasks, tasks[1:2]])
     with pytest.raises(ValueError, match=r"sets\[1\] has n_features 2, and sets\[0\] has 3"):
         TaskSet.concat([tasks, TaskSet(np.ones((1, 2)), [0])])
@@ -184,3 +184,21 @@ def test_from_arrays_takes_clean_arrays_as_they_are(tasks):
     for array in (made.X, made.y, made.offsets, made.labels, made.side_info):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = array[-1]
+
+
+@pytest.mark.parametrize("support", [0.3, 0.5, 0.9])
+def test_split_rows_does_not_depend_on_the_call_that_brought_the_task(support, rng):
+    sizes = rng.integers(0, 9, size=12)
+    entries = [(rng.normal(size=(n, 2)), rng.normal(size=n)) for n in sizes]
+    many = TaskSet.from_tasks(entries)
+    given, asked = split_rows(many, range(5, 17), support, (3, 1))
+    for t in range(12):
+        one = split_rows(many[t : t + 1], [5 + t], support, (3, 1))
+        assert_array_equal(one[0].y, given[t].y)
+        assert_array_equal(one[1].y, asked[t].y)
+        assert_array_equal(np.sort(np.append(given[t].y, asked[t].y)), np.sort(many[t].y))
+        # one row at least to ask for, and one to adapt on where there are two
+        n = int(sizes[t])
+        assert len(given[t].y) == (min(max(int(support * n + 0.5), 1), n - 1) if n > 1 else 0)
+    other, _ = split_rows(many, range(5, 17), support, (4, 1))
+    assert not np.array_equal(other.y, given.y)

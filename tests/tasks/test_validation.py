@@ -8,9 +8,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 from sklearn.exceptions import DataConversionWarning
 
-from tailored._utils.validation import (
-    name_some,
-)
+from tailored._utils.validation import name_some
 from tailored.tasks.task_set import TaskSet
 
 # --- bad rows and targets
@@ -73,14 +71,12 @@ def test_bad_values_are_located(bad, word, sparse):
     X = np.ones((4, 3))
     X[0, 0], X[2, 1] = 0, bad
     make = sp.csc_matrix if sparse else np.asarray
-    with pytest.raises(
-        ValueError, match=rf"Input X contains {word}.*: task 'b', row 2, column 1\. "
-    ):
+    message = rf"Input X contains {word}.*: task 'b', row 2, column 1\. "
+    with pytest.raises(ValueError, match=message):
         TaskSet(make(X), np.ones(4), ["a", "b", "b", "a"])
     X[3, 2] = bad
-    with pytest.raises(
-        ValueError, match=rf"Input X contains {word}.*column 1 \(2 such rows in all\)"
-    ):
+    message = rf"Input X contains {word}.*column 1 \(2 such rows in all\)"
+    with pytest.raises(ValueError, match=message):
         TaskSet(make(X), np.ones(4), ["a", "b", "b", "a"])
     with pytest.raises(ValueError, match=rf"Input y contains {word}.*: task 7, row 1\. "):
         TaskSet(np.eye(3), [0, bad, 0], [3, 7, 3])
