@@ -9,14 +9,7 @@ import numpy as np
 import pytest
 
 from studies.reproduction import as_published
-from studies.reproduction.as_published import (
-    STEPS,
-    VARIANTS,
-    Data,
-    Part,
-    Variant,
-    run_variant,
-)
+from studies.reproduction.as_published import STEPS, VARIANTS, Data, Part, Variant, run_variant
 from test_studies_commands import invoke
 
 

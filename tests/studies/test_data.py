@@ -75,9 +75,8 @@ def test_download(server, tmp_path):
     source = replace(
         LENK, urls=(f"{address}a", f"{address}b"), sha256=hashlib.sha256(b"survey").hexdigest()
     )
-    with pytest.raises(
-        OSError, match=r"lenk_data\.mat could not be downloaded.*404.*TAILORED_DATA"
-    ):
+    message = r"lenk_data\.mat could not be downloaded.*404.*TAILORED_DATA"
+    with pytest.raises(OSError, match=message):
         locate(source)
     (folder / "a").write_bytes(b"this domain is for sale")
     with pytest.raises(OSError, match="does not match the known hash"):
@@ -154,9 +153,8 @@ def test_movielens(tmp_path):
     everything = load_movielens(str(tmp_path), n_items=None, min_ratings=1).tasks
     assert sparse.issparse(everything.X)
     assert everything.X.shape == (9, 4)
-    with pytest.raises(
-        ValueError, match="min_ratings=4: no user rated as many of the 3 most rated"
-    ):
+    message = "min_ratings=4: no user rated as many of the 3 most rated"
+    with pytest.raises(ValueError, match=message):
         load_movielens(str(tmp_path), n_items=3, min_ratings=4)
     with zipfile.ZipFile(tmp_path / "ml-100k.zip", "w") as archive:
         for name, content in movielens_files(

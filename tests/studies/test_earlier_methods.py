@@ -141,15 +141,6 @@ def test_conditional_bias_beats_the_unconditional_one_on_two_means():
 # --- multi-task feature learning
 
 
-def test_multi_task_objective_never_increases(tasks):
-    learner = MultiTaskFeatureLearner(
-        regularization=0.05, n_rounds=30, tol=1e-10, fit_intercept=False
-    ).fit(tasks)
-    assert len(learner.objective_) > 3
-    assert (np.diff(learner.objective_) <= 1e-7).all()
-    assert 0.05 * np.trace(learner.conditioning_.C) == pytest.approx(1.0)
-
-
 def test_multi_task_minimum_is_trace_norm_regularisation(tasks):
     """At the optimum over θ, 1/T Σ wᵀθ†w = ‖W‖²_* / T."""
     lam = 0.05

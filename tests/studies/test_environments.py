@@ -15,12 +15,7 @@ from typer.testing import CliRunner
 from studies.__main__ import app
 from studies.selection import cells
 from studies.selection.cells import FILE, Measured, append, compare, read
-from studies.selection.environments import (
-    ENVIRONMENTS,
-    Environment,
-    mixed_model,
-    outliers,
-)
+from studies.selection.environments import ENVIRONMENTS, Environment, mixed_model
 
 TINY = Environment("a test", mixed_model(12, 4, 1, full=True), (0, 4))
 
@@ -91,20 +86,3 @@ def test_comparison_of_known_errors(tmp_path: Path):
 
 
 # --- references
-
-
-def test_linear_references_attain_their_expected_error():
-    # Without slopes, n rows leave the intercept a variance of 1 / (1/sd² + n/σ²).
-    sample = mixed_model(2, 4, 0, sd=0.75)(5000, None)
-    weights = sample.oracle.adapt_many(sample.support)
-    errors = np.square(np.repeat(weights[:, 0], sample.query.sizes) - sample.query.y)
-    assert errors.mean() == pytest.approx(
-        1 + 1 / (1 / 0.75**2 + 4), abs=4 * errors.std() / len(errors) ** 0.5
-    )
-    sample = outliers(5000, None)
-    errors = [
-        np.square(cells.reference_predictions(sample, sample.given(n, 0)) - sample.values).mean()
-        for n in (0, 1, 3)
-    ]
-    assert errors[0] == pytest.approx(0.3**2 + 2 * 0.1**2, rel=0.15)
-    assert errors[2] < errors[1] < errors[0]

@@ -96,20 +96,6 @@ def test_split_takes_a_fifth_of_the_groups_and_predicts_the_same_rows(small):
     assert (parts.role != split(small, frame, 1701).role).any()
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        (np.repeat(np.arange(12), 3), True),
-        (np.repeat(np.arange(12), 3) + 0.5, False),
-        (np.repeat(np.arange(11), 4), False),
-        (np.arange(40), False),
-        (np.repeat([f"g{i}" for i in range(12)], 3), True),
-    ],
-)
-def test_repeated_values_make_a_candidate(values, expected):
-    assert draw.repeats(pd.Series(values)) == expected
-
-
 # --- the tables themselves
 
 

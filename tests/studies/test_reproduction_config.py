@@ -114,9 +114,8 @@ def test_mistakes_are_named(content, message):
 
 
 def test_unknown_names():
-    with pytest.raises(
-        ConfigError, match=r"experiment must be one of 'clusters-2'.*Did you mean 'lenk'"
-    ):
+    message = r"experiment must be one of 'clusters-2'.*Did you mean 'lenk'"
+    with pytest.raises(ConfigError, match=message):
         load_config("lenc")
     with pytest.raises(ConfigError, match=r"nowhere\.toml: No such file"):
         load_config("nowhere.toml")

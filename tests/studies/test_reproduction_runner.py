@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gzip
-import json
 import os
 import signal
 import subprocess
@@ -205,23 +204,6 @@ def test_full_disk_keeps_what_is_finished(tiny, tmp_path, monkeypatch):
     again = CliRunner().invoke(app, [*arguments, "--resume"])
     assert again.exit_code == 0
     assert "7 cells to compute, 3 kept" in again.stderr
-
-
-def test_manifest(tiny, tmp_path):
-    out = tmp_path / "out"
-    run(tiny, out)
-    run(tiny, out, resume=True)
-    manifest = read_manifest(out)
-    assert [session["cells"] for session in manifest["sessions"]] == [10, 0]
-    assert manifest["sessions"][0]["finished"]
-    assert manifest["sessions"][0]["versions"]["numpy"] == np.__version__
-    assert manifest["experiments"]["tiny"]["tasks"]["train"] == 7
-    # It is a record and no input: losing it loses nothing else.
-    (out / "manifest.json").write_text("[")
-    assert read_manifest(out)["sessions"] == []
-    run(tiny, out, resume=True)
-    assert str(tmp_path) not in (out / "manifest.json").read_text()
-    json.loads((out / "manifest.json").read_text())
 
 
 def test_table(tiny, tmp_path):

@@ -3,19 +3,14 @@ leak.
 """
 
 import logging
-import shutil
 
 import numpy as np
 import pytest
 
 from studies.benchmark.methods import predictions
 from studies.rivals import BoostedMixedModel, Lme4, MixedEffectsForest
-from studies.rivals import mixed_models as external
 from studies.rivals.base import MixedModel, PooledBoosting
-from studies.rivals.mixed_models import (
-    FULL,
-    random_effects,
-)
+from studies.rivals.mixed_models import FULL, random_effects
 from tailored import TaskSet
 
 COVARIANCE = np.array([[0.5, 0.3], [0.3, 1.0]])
@@ -82,37 +77,7 @@ def test_agrees_with_our_mixed_model():
     np.testing.assert_allclose(theirs.adapt_many(support), ours.adapt_many(support), rtol=5e-3)
 
 
-def test_missing_programs(monkeypatch):
-    tasks = simulate(5, 4)
-    external._r_with_lme4.cache_clear()
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert "Rscript is not installed" in Lme4.missing()
-    with pytest.raises(RuntimeError, match="r-cran-lme4"):
-        Lme4().fit(tasks)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    for rival, package in ((BoostedMixedModel, "gpboost"), (MixedEffectsForest, "merf")):
-        assert package in rival.missing()
-        with pytest.raises(RuntimeError, match=r"rivals"):
-            rival().fit(tasks)
-    external._r_with_lme4.cache_clear()
-
-
 # --- trees
-
-
-def test_training_rows_of_boosting_do_not_contain_their_own_target():
-    tasks = TaskSet.from_tasks([(np.zeros((n, 1)), n + 10.0 ** np.arange(n)) for n in (1, 2, 5, 9)])
-    baseline = PooledBoosting(max_iter=1).fit(tasks)
-    columns, targets, _ = baseline._training_rows(tasks, np.random.RandomState(0))
-    totals = {task.y.sum(): task.y for task in tasks}
-    for (_, mean, number), y in zip(columns, targets, strict=True):
-        assert np.isnan(mean) == (number == 0)
-        # Distinct powers of ten: the sum of the support rows tells which rows they are.
-        own = next(rows for rows in totals.values() if y in rows)
-        assert (
-            number == 0
-            or not (round(mean * number - number * len(own)) // round(y - len(own))) % 10
-        )
 
 
 @pytest.fixture(scope="module")

@@ -44,23 +44,6 @@ def test_interface(name, ratings):
     np.testing.assert_allclose(baseline.adapt_many(sparse), weights, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", SIMPLE)
-def test_a_task_without_rows_gets_what_is_shared(name, ratings):
-    baseline = SIMPLE[name]().fit(ratings)
-    zero = np.zeros(8)
-    expected = {
-        "global median": lambda: [*zero, np.median(ratings.y)],
-        "task mean": lambda: [*zero, ratings.y.mean()],
-        "task median": lambda: [*zero, np.median(ratings.y)],
-        "ridge per task": lambda: [*zero, ratings.y.mean()],
-        "pooled ridge + task offset": lambda: baseline.weights_,
-        "item and user bias": lambda: [*baseline.items_, baseline.mean_],
-        "mixed model": lambda: baseline.mean_,
-    }[name]()
-    empty = TaskSet.from_tasks([(np.empty((0, 8)), np.empty(0))])
-    np.testing.assert_allclose(baseline.adapt_many(empty)[0], expected, atol=1e-12)
-
-
 def test_ridge_per_task_is_ridge():
     rng = np.random.default_rng(1)
     tasks = TaskSet.from_tasks(

@@ -23,17 +23,6 @@ def test_moments_are_those_of_the_sample(seed):
     assert np.linalg.norm(sample.tasks.X, axis=1).max() <= environment.R * (1 + 1e-12)
 
 
-def test_paper_clusters_are_orthogonal_with_unit_weights():
-    environment = Environment.clusters(6, random_state=1)
-    sample = environment.sample(50, 3, 0)
-    np.testing.assert_allclose(np.linalg.norm(sample.weights, axis=1), 1.0)
-    np.testing.assert_allclose(np.linalg.norm(sample.tasks.X, axis=1), 1.0)
-    assert sample.tasks.side_info is None
-    for i in range(6):
-        for j in range(i):
-            np.testing.assert_allclose(environment.W[i] @ environment.W[j], 0.0, atol=1e-15)
-
-
 def test_example_has_side_information_in_disjoint_balls():
     environment = Environment.example(4, d=8, random_state=2)
     sample = environment.sample(500, 2, 0)
