@@ -113,21 +113,6 @@ def test_evidences_whose_ratio_overflows(layout, order):
         np.testing.assert_allclose(found.shares[t], expected.shares, atol=1e-12)
 
 
-@pytest.mark.parametrize("layout", [Moments, TaskRows])
-def test_skipped_components_have_no_share(layout):
-    tasks, _, model = environment(T=20, d=3, K=3, ranks=[3, 2, 3])
-    statistics = layout.of(tasks, Scaling.raw(3))
-    among = np.ones((20, 3), bool)
-    among[::2, 1] = among[5:9, 0] = False
-    found = statistics.posterior(model, ALL, among)
-    assert not found.shares[~among].any()
-    pair = Mixture(model.proportions[::2], model.means[::2], model.covariances[::2], model.noise)
-    expected = statistics.take(slice(0, 20, 2)).posterior(pair, ALL)
-    at = np.setdiff1d(np.arange(0, 20, 2), np.arange(5, 9))
-    np.testing.assert_allclose(found.mean[at], expected.mean[at // 2], atol=1e-12)
-    np.testing.assert_allclose(found.covariances[at], expected.covariances[at // 2], atol=1e-12)
-
-
 def test_tasks_do_not_depend_on_each_other_nor_on_threads(monkeypatch):
     tasks, _, model = environment(T=3 * CHUNK + 50, d=4, K=3, ranks=[4, 2, 4])
     statistics = Moments.of(tasks, Scaling.raw(4))

@@ -2,6 +2,8 @@
 integration.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +11,10 @@ import pytest
 import scipy.optimize
 import scipy.special
 import scipy.stats
+from scipy.special import expit
 
 from reference import response_log_likelihood, response_posterior
+from tailored import EmpiricalBayesClassifier
 from tailored.gaussian.em import LARGEST_LOSS, em, fit_mixed_model
 from tailored.gaussian.mixture import Mixture, Shrinkage
 from tailored.gaussian.moments import Want
@@ -358,3 +362,16 @@ def test_means_of_logistic_normal_probabilities():
         np.testing.assert_allclose(
             RESPONSES["bernoulli"]().mean(f, variance), exact, rtol=0.0, atol=3e-9
         )
+
+
+@pytest.mark.usefixtures("no_curves")
+def test_standard_errors_of_separable_classes_are_those_of_the_information():
+    """Scores are nearly zero there, and must not make the steps of the differences large."""
+    rng = np.random.default_rng(8)
+    x, groups = rng.normal(size=(200, 1)), np.repeat(np.arange(25), 8)
+    learner = EmpiricalBayesClassifier(varying=[]).fit(x, (x[:, 0] > 0).astype(int), groups=groups)
+    frame = learner.summary().to_frame("effects")
+    X = np.hstack([x, np.ones((200, 1))])
+    p = expit(X @ frame["fixed effect"].to_numpy())
+    expected = np.sqrt(np.diag(np.linalg.inv((X * (p * (1 - p))[:, None]).T @ X)))
+    np.testing.assert_allclose(frame["std. error"], expected, rtol=0.05)

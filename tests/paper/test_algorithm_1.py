@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 from scipy import sparse
 
 import reference as ref
-from streams import LOSSES, advance, batch_of, close, part, random_stream, same, start
-from tailored.paper.algorithm_1 import StepSizes, StreamBatch, Surrogate
+from streams import (
+    LOSSES,
+    advance,
+    arrays_of,
+    batch_of,
+    close,
+    diverges,
+    part,
+    random_stream,
+    same,
+    start,
+)
+from tailored.paper.algorithm_1 import LARGEST_DENSE, StepSizes, StreamBatch, run
+from tailored.paper.surrogate import Surrogate
 from tailored.paper.within_task import WithinTask
 from tailored.tasks.rows import Rows
 
@@ -139,31 +153,6 @@ def test_a_running_scale_against_an_explicit_loop():
     assert np.abs(trajectory.average().H).max() > 1e-3
 
 
-def test_features_that_are_all_zero_leave_H_where_it_is():
-    loss, _, L = LOSSES["absolute"]
-    d, k = 3, 4
-    tasks, _, _ = random_stream(np.random.default_rng(8), 10, d, k)
-    batch = batch_of(tasks, np.zeros((10, k)), squared_scale=np.zeros(10))
-    trajectory = start(StepSizes(0.2, 0.9), np.eye(d), k)
-    advance(trajectory, batch, Surrogate(WithinTask(loss, inner="online"), L))
-    assert trajectory.failure is None
-    assert not trajectory.average().H.any()
-    assert np.abs(trajectory.average().C - np.eye(d)).max() > 1e-3
-
-
-def test_if_the_trace_term_dominates_H_is_exactly_zero():
-    """2L²XᵀX/n² ⪰ uuᵀ/2 if 4L² ≥ n: every gradient is positive semidefinite, so H is projected to
-    zero.
-    """
-    loss, _, _ = LOSSES["absolute"]
-    _, _, batch = random_stream(np.random.default_rng(9), 10, 3, 4)
-    trajectory = start(StepSizes(0.2, 50.0), np.eye(3), 4)
-    advance(trajectory, batch, Surrogate(WithinTask(loss, inner="online"), 100.0))
-    average = trajectory.average()
-    assert not average.depends_on_task
-    assert not average.H.any()
-
-
 @pytest.mark.parametrize("rank", [None, 3])
 def test_sparse_tasks_are_the_dense_run(rank):
     loss, _, L = LOSSES["absolute"]
@@ -176,7 +165,100 @@ def test_sparse_tasks_are_the_dense_run(rank):
     rows = Rows(sparse.csr_array(dense.rows.X), dense.rows.y, dense.rows.offsets)
     thin = StreamBatch(rows, phis, dense.squared_scale)
     runs = [start(StepSizes(0.3, 0.9), np.eye(d), k, rank=rank) for _ in range(2)]
-    for run, batch in zip(runs, (dense, thin), strict=True):
-        advance(run, batch, Surrogate(WithinTask(loss, tol=TOL), L))
+    for each, batch in zip(runs, (dense, thin), strict=True):
+        advance(each, batch, Surrogate(WithinTask(loss, tol=TOL), L))
     same(*runs)
     assert np.abs(runs[0].average().H).max() > 1e-3
+
+
+# --- streams in pieces, jobs
+# --------------------------------------------------------------------------------
+
+
+def candidates(d, k):
+    """Several runs that share a pass: unconditional, exact, rank-limited, and one that diverges."""
+    return [
+        start(StepSizes(0.2, 0.0), np.eye(d), k),
+        start(StepSizes(0.2, 0.7), np.eye(d), k),
+        start(StepSizes(0.05, 2.0), np.eye(d), k, rank=2),
+        start(StepSizes(1e308, 0.0), np.eye(d), k),
+    ]
+
+
+@diverges
+@pytest.mark.parametrize("inner", ["online", "exact"])
+def test_results_do_not_depend_on_the_pieces_nor_on_the_number_of_jobs(inner):
+    loss, _, L = LOSSES["absolute"]
+    d, k = 3, 4
+    rng = np.random.default_rng(13)
+    tasks, phis, _ = random_stream(rng, 30, d, k)
+    squared = np.cumsum((phis**2).sum(axis=1)) / np.arange(1, 31)
+    batch = batch_of(tasks, phis, squared_scale=squared)
+    objective = Surrogate(WithinTask(loss, inner=inner), L)
+    whole = run(candidates(d, k), batch, objective)
+    assert [t.n_steps for t in whole[:3]] == [30, 30, 30]
+
+    pieces = candidates(d, k)
+    for begin, end in [(0, 1), (1, 1), (1, 13), (13, 30)]:
+        pieces = run(pieces, part(batch, begin, end), objective)
+    ticks = []
+    shown = run(candidates(d, k), batch, objective, tick=ticks.append)
+    assert sum(ticks) == 30
+    two_jobs = run(candidates(d, k), batch, objective, n_jobs=2, tick=ticks.append)
+    one_by_one = [advance(each, batch, objective) for each in candidates(d, k)]
+    for others in (pieces, shown, two_jobs, one_by_one):
+        for expected, other in zip(whole, others, strict=True):
+            same(expected, other)
+
+
+# --- failure
+# ------------------------------------------------------------------------------------------------
+
+
+def all_finite(trajectory):
+    return all(np.isfinite(array).all() for array in arrays_of(trajectory))
+
+
+@diverges
+@pytest.mark.parametrize("rank", [None, 2])
+@pytest.mark.parametrize("steps", [(1e305, 0.0), (0.0, 1e305), (1e307, 1e307)])
+@pytest.mark.parametrize("inner", ["online", "exact"])
+def test_overflow_is_recorded_and_stops_the_run_alone(rank, steps, inner):
+    loss, _, L = LOSSES["absolute"]
+    d, k = 3, 4
+    tasks, phis, batch = random_stream(np.random.default_rng(16), 30, d, k)
+    batch = batch_of([(1e4 * X, y) for X, y in tasks], phis)
+    objective = Surrogate(WithinTask(loss, inner=inner), L)
+    doomed = start(StepSizes(*steps), np.eye(d), k, rank=rank)
+    healthy = start(StepSizes(1e-10, 1e-10), np.eye(d), k, rank=rank)
+    doomed, healthy = run([doomed, healthy], batch, objective)
+    assert isinstance(doomed.failure, str)
+    assert doomed.n_steps < 30
+    assert (healthy.failure, healthy.n_steps) == (None, 30)
+    assert all_finite(doomed)
+    stopped = copy.deepcopy(doomed)
+    same(stopped, advance(doomed, batch, objective))
+
+
+@diverges
+@pytest.mark.parametrize("inner", ["online", "exact"])
+@pytest.mark.parametrize("exponent", range(0, 320, 20))
+def test_a_run_with_any_step_is_finite_or_fails(exponent, inner):
+    """Nothing is ever NaN silently, and no other error than the one that is caught."""
+    loss, _, L = LOSSES["absolute"]
+    d, k = 3, 4
+    _, _, batch = random_stream(np.random.default_rng(17), 10, d, k)
+    step = float(f"1e{min(exponent, 308)}")
+    for rank in (None, 2):
+        trajectory = start(StepSizes(step, step), np.eye(d), k, rank=rank)
+        advance(trajectory, batch, Surrogate(WithinTask(loss, inner=inner), L))
+        assert all_finite(trajectory)
+        assert trajectory.failure is not None or trajectory.n_steps == 10
+
+
+def test_a_dense_average_too_large_is_refused_with_a_hint():
+    k = LARGEST_DENSE // 2 + 1
+    with pytest.raises(ValueError, match="rank=32"):
+        start(StepSizes(1.0, 1.0), np.eye(2), k)
+    assert start(StepSizes(1.0, 1.0), np.eye(2), k, rank=4).average().root.shape == (2 * k, 0)
+    assert start(StepSizes(1.0, 0.0), np.eye(2), k).average().root.shape == (2 * k, 0)

@@ -8,15 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference as ref
-from representations import (
-    MANY,
-    close,
-    from_tensor,
-    learned,
-    random_pair,
-    random_psd,
-    shapes,
-)
+from representations import MANY, close, from_tensor, learned, random_pair, random_psd, shapes
 from tailored.paper.representation import Conditioning, Factored, project_psd
 
 # --- values --------------------------------------------------------------------------------------

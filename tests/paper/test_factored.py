@@ -73,52 +73,6 @@ def test_steps_are_those_of_the_paper(d, k, phis, step_C, step_H):
             orthonormal(conditioning, 1e-9)
 
 
-def some_steps(rng, d, k, n_steps):
-    """Gradients as the surrogate gives them, of tasks with all inputs, with some (one-hot), and
-    with none.
-    """
-    for t in range(n_steps):
-        u, X = rng.normal(size=d), rng.normal(size=(4, d))
-        if t % 4 == 1 and d > 1:
-            u[0], X[:, 0] = 0.0, 0.0
-        gradient = -0.5 * np.outer(u, u) + 0.1 * X.T @ X
-        phi = np.zeros(k) if t == 5 else rng.normal(size=k)
-        yield (np.zeros((d, d)) if t == 9 else gradient), phi
-
-
-def change_of(exact, d, k):
-    """The last step's change of H, as a matrix, from its parts."""
-    if exact.change is None:
-        return np.zeros((d * k, d * k))
-    phi, moved, removed, values = exact.change
-    return ref.lift(d, phi) @ moved @ ref.lift(d, phi).T - (removed * values) @ removed.T
-
-
-@pytest.mark.parametrize(
-    ("n_steps", "d", "k"),
-    [
-        *((n, d, k) for d, k in (*SHAPES, (3, 9)) for n in (22, 80)),
-        (22, 2, 60),
-        pytest.param(80, 2, 60, marks=pytest.mark.slow),
-    ],
-)
-def test_the_change_of_a_step_is_the_difference(n_steps, d, k):
-    rng = np.random.default_rng([d, k, n_steps])
-    exact, H, C = Factored(np.eye(d), k), np.zeros((d * k, d * k)), np.eye(d)
-    for gradient, phi in some_steps(rng, d, k, n_steps):
-        before, scale = H, max(np.abs(H).max(), step_size(gradient, phi, 0.3))
-        H, C = reference_step(H, C, gradient, phi, 0.3, 0.3)
-        exact.step(gradient, phi, 0.3, 0.3)
-        close(exact.dense_H(), H, 1e-11, scale)
-        close(before + change_of(exact, d, k), H, 1e-11, scale)
-        orthonormal(exact)
-        np.testing.assert_array_equal(exact.P, exact.P.T)
-        if exact.change is not None:
-            np.testing.assert_allclose(exact.range.E.T @ exact.change.removed, 0.0, atol=1e-12)
-            assert (exact.change.values <= 1e-12 * scale * max(phi @ phi, 1.0)).all()
-    assert len(exact.P) == np.linalg.matrix_rank(H, tol=1e-10 * np.abs(H).max())
-
-
 @pytest.mark.parametrize("rank", [None, MANY])
 @pytest.mark.parametrize("spread", [1e-5, 1e-6, 1e-7])
 @pytest.mark.parametrize(("d", "k"), [(2, 20), pytest.param(4, 30, marks=pytest.mark.slow)])

@@ -5,7 +5,6 @@ import pytest
 import scipy.sparse as sp
 from sklearn.preprocessing import PolynomialFeatures
 
-import tailored
 from tailored import ConditionalLearner, TaskSet
 from tailored.exceptions import UnknownCategoryWarning
 from tailored.paper import ProjectedSGD
@@ -83,25 +82,6 @@ def test_sparse_rows(name, tasks):
     np.testing.assert_allclose(sparse_map.transform(sparse), dense_map.transform(tasks), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", MAPS)
-def test_learning_and_saving(name, tasks, tmp_path):
-    learner = algorithm_1(MAPS[name]).fit(tasks)
-    weights = learner.adapt_many(tasks).weights_
-    assert np.isfinite(weights).all()
-    np.testing.assert_allclose(learner.adapt(tasks[0].X, tasks[0].y).coef_, weights[0], atol=1e-7)
-    assert np.isfinite(learner.adapt().coef_).all()
-    learner.save(tmp_path / "a")
-    again = tailored.load(tmp_path / "a")
-    np.testing.assert_array_equal(again.adapt_many(tasks), weights)
-    np.testing.assert_array_equal(again.representation(), learner.representation())
-    groups = np.repeat(tasks.labels, tasks.sizes)
-    np.testing.assert_array_equal(again.predict(tasks.X, groups), learner.predict(tasks.X, groups))
-    assert again.score(tasks) == learner.score(tasks)
-    assert again.search_results_ == learner.search_results_
-    if isinstance(MAPS[name], str):  # a map of the user's own is shown by its address
-        assert repr(again) == repr(learner)
-
-
 def test_a_map_given_by_the_user_is_not_fitted(tasks):
     mine = AngleMap()
     algorithm_1(mine).fit(tasks)
@@ -174,9 +154,8 @@ def test_side_vector_encodes_categories():
     expected = [[-10 / deviation, 1, 0], [10 / deviation, 0, 1], [0, 1, 0]]
     np.testing.assert_allclose(side.transform(tasks), expected)
     unseen = TaskSet(np.ones((1, 1)), np.zeros(1), ["d"], {"d": {"age": 30.0, "sex": "X"}})
-    with pytest.warns(
-        UnknownCategoryWarning, match="'X' did not appear in training.* as a missing value"
-    ):
+    message = "'X' did not appear in training.* as a missing value"
+    with pytest.warns(UnknownCategoryWarning, match=message):
         np.testing.assert_allclose(side.transform(unseen), [[0, 0, 0]])
     missing = TaskSet(np.ones((1, 1)), np.zeros(1), ["d"], {"d": {"age": 30.0, "sex": None}})
     np.testing.assert_allclose(side.transform(missing), [[0, 0, 0]])
@@ -186,9 +165,8 @@ def test_side_vector_encodes_categories():
             np.ones((3, 1)), np.zeros(3), ["a", "b", "d"], rows | {"d": {"age": 30.0, "sex": None}}
         )
     )
-    with pytest.warns(
-        UnknownCategoryWarning, match="treated as none of these, with zero indicators"
-    ):
+    message = "treated as none of these, with zero indicators"
+    with pytest.warns(UnknownCategoryWarning, match=message):
         np.testing.assert_allclose(side.transform(unseen), [[0, 0, 0, 0]])
     np.testing.assert_allclose(side.transform(missing), [[0, 0, 0, 1]])
 

@@ -7,7 +7,6 @@ import pytest
 
 import reference as ref
 from streams import close
-from studies.reproduction.curves import MeanAtTasks
 from tailored import ConditionalLearner, TaskSet, load
 from tailored.paper import ProjectedSGD
 from tailored.paper.algorithm_1 import BLOCK, ExactMean
@@ -51,25 +50,6 @@ def test_exact_mean_is_the_mean_of_the_iterates(d, k, phis):
         close(found.C, np.mean(Cs, axis=0), 1e-10)
     np.testing.assert_array_equal(seldom.average(exact).H, mean.average(exact).H)
     assert np.abs(Hs[-1]).max() > 1e-2
-
-
-@pytest.mark.parametrize("kind", ["constant", "limited", "exact"])
-def test_means_at_tasks_are_those_of_direct_evaluation(kind):
-    """After every step: the mean over the iterates of τ at each of the given tasks."""
-    rng = np.random.default_rng(11)
-    d, k = 3, 5
-    C0, phis = np.diag([1.0, 2.0, 0.5]), np.vstack([rng.normal(size=(4, k)), np.zeros((1, k))])
-    kinds = {"constant": Factored(C0, 0), "limited": Factored(C0, k, 2), "exact": Factored(C0, k)}
-    iterate = kinds[kind]
-    means, taus = MeanAtTasks(phis), []
-    for gradient, phi in surrogate_steps(rng, d, k, 24):
-        means.add(iterate)
-        taus.append([iterate(phi[: iterate.n_side]) for phi in phis])
-        found = means.mean()
-        assert found.shape == ((d, d) if kind == "constant" else (5, d, d))
-        close(np.broadcast_to(found, (5, d, d)), np.mean(taus, axis=0), 1e-10)
-        iterate.step(gradient, phi[: iterate.n_side], 0.1, 0.4)
-    assert np.abs(taus[-1] - C0).max() > 1e-2
 
 
 def test_the_mean_of_iterates_in_large_units_can_be_saved(tmp_path):

@@ -96,23 +96,6 @@ def test_numbers_are_filled_in_and_marked():
         encoder.transform(TaskSet.from_tasks([(np.eye(2), np.zeros(2), 3.0)]))
 
 
-@pytest.mark.filterwarnings("ignore::tailored.exceptions.UnknownCategoryWarning")
-def test_words_are_a_category_of_their_own():
-    side = [[1.0, "a"], [None, None], [3.0, "b"], [5.0, "a"]]
-    tasks = TaskSet.from_tasks([(np.eye(2), np.zeros(2), row) for row in side])
-    encoder = SideVector().fit(tasks)
-    size = np.std([1.0, 3.0, 5.0])
-    # the number, its mark, then "a", "b" and the missing one
-    expected = [[-2 / size, 0, 1, 0, 0], [0, 1, 0, 0, 1], [0, 0, 0, 1, 0], [2 / size, 0, 1, 0, 0]]
-    np.testing.assert_allclose(encoder.transform(tasks), expected)
-    # a word that training did not have
-    later = TaskSet.from_tasks([(np.eye(2), np.zeros(2), [3.0, "c"])])
-    np.testing.assert_allclose(encoder.transform(later), [[0, 0, 0, 0, 0]])
-    # nothing known at all
-    blank = TaskSet.from_tasks([(np.eye(2), np.zeros(2), [None, None])])
-    np.testing.assert_allclose(encoder.transform(blank), [[0, 1, 0, 0, 1]])
-
-
 def test_a_missing_value_is_informative():
     """Tasks whose age is not known have a level of their own, and the learner finds it."""
     # a draw of held-out tasks that finds the level of those without an age, as nine in ten do
@@ -134,7 +117,6 @@ LEARNERS = {
 def test_a_column_without_any_value():
     tasks = TaskSet.from_tasks([(t.X, t.y, {"age": 1.0, "size": None}) for t in tasks_of("age")])
     for learner in LEARNERS.values():
-        with pytest.raises(
-            ValueError, match="side_info: column 'size' has no value in any task; drop the column"
-        ):
+        message = "side_info: column 'size' has no value in any task; drop the column"
+        with pytest.raises(ValueError, match=message):
             learner.fit(tasks)

@@ -128,9 +128,8 @@ def test_a_given_representation_is_used_as_it_is(parts, inner):
     assert "function that the user passed" in str(learner.summary())
     with pytest.raises(AttributeError, match="representation"):
         _ = learner.H_
-    with pytest.raises(
-        TypeError, match=r"^tau: .*oracle cannot be saved.* a number or an array can"
-    ):
+    message = r"^tau: .*oracle cannot be saved.* a number or an array can"
+    with pytest.raises(TypeError, match=message):
         learner.save("nowhere")
     # one matrix for all tasks is the same as a function that returns it
     theta = oracle([1.0, 0.6, 0.8])
@@ -143,9 +142,8 @@ def test_a_given_representation_is_used_as_it_is(parts, inner):
 
 def test_errors_of_given_representations(parts):
     train = parts[0]
-    with pytest.raises(
-        ValueError, match=r"tau of task 0 must be a \(3, 3\) matrix; got shape \(2, 2\)"
-    ):
+    message = r"tau of task 0 must be a \(3, 3\) matrix; got shape \(2, 2\)"
+    with pytest.raises(ValueError, match=message):
         IndependentLearner(tau=lambda s: np.eye(2), fit_intercept=False).fit(train)
     with pytest.raises(ValueError, match="tau of task 0 must be positive semidefinite"):
         IndependentLearner(tau=lambda s: -np.eye(3), fit_intercept=False).fit(train)
@@ -177,9 +175,7 @@ def test_the_surrogate_at_a_given_representation(parts, loss):
     )
     alpha = reference.exact(task.X, task.y, theta, literal_loss).alpha
     np.testing.assert_allclose(
-        gradient,
-        reference.surrogate_gradient(task.X, alpha, literal_loss.lipschitz),
-        atol=1e-7,
+        gradient, reference.surrogate_gradient(task.X, alpha, literal_loss.lipschitz), atol=1e-7
     )
     # the gradient in H of the docstring is that of Prop. properties_surrogate
     lifted = reference.lift(3, phi)

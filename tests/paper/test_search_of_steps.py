@@ -51,16 +51,10 @@ def test_candidates_have_the_ratios_that_were_given_and_no_others():
     assert ProjectedSGD().step_ratios == (0.0, 1.0, 10.0)
     assert ProjectedSGD(step_sizes=(0.1,), step_ratios=(10.0, 1.0)).candidates(
         conditional=True
-    ) == [
-        StepSizes(0.1, 0.1),
-        StepSizes(0.1, 1.0),
-    ]
+    ) == [StepSizes(0.1, 0.1), StepSizes(0.1, 1.0)]
     assert ProjectedSGD(step_sizes=(0.1, 0.2), step_ratios=(1.0,)).candidates(
         conditional=False
-    ) == [
-        StepSizes(0.1, 0.0),
-        StepSizes(0.2, 0.0),
-    ]
+    ) == [StepSizes(0.1, 0.0), StepSizes(0.2, 0.0)]
     default = ProjectedSGD().candidates(conditional=True)
     # the smallest ratio first: a tie goes to the simpler model
     assert [step.H for step in default[:9]] == [0.0] * 9
@@ -100,20 +94,3 @@ def test_one_task_of_every_block_is_held_out_and_never_its_first(fraction):
         not np.array_equal(HeldOutPool(fraction, 0.5, seed=4).partition(tasks, 0)[1], positions)
         or block == 2
     )
-
-
-def test_the_pool_has_a_limit_and_stand_ins_until_it_has_tasks(monkeypatch):
-    tasks = some_tasks(40)
-    first, train = HeldOutPool(0.2, 0.5, seed=1).partition(tasks[:1], 0)
-    assert train.tolist() == [0]
-    assert (first.held_out, len(first.stand_ins), len(first.tasks()[0])) == ((), 1, 1)
-    np.testing.assert_array_equal(
-        np.sort(np.append(*[part.y for part in first.tasks()])), np.sort(tasks[0].y)
-    )
-    given = first.add(tasks[20:30], np.arange(10))
-    assert len(given.tasks()[0]) == 10
-    assert first.held_out == ()
-    monkeypatch.setattr(step_size, "MAX_HELD_OUT", 3)
-    limited, train = HeldOutPool(0.2, 0.5, seed=1).partition(tasks, 0)
-    assert 40 - len(train) == len(limited.tasks()[0]) == 3
-    assert set(range(15, 40)) <= set(train.tolist())

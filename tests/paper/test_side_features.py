@@ -107,7 +107,6 @@ def test_values_that_training_did_not_have(tasks):
     far, end = of(1e3, "red"), of(60.0, "red")
     assert far[0] > 10 * end[0]
     assert np.abs(far[5:]).max() < 10.0
-    with pytest.raises(
-        ValueError, match=r"side_info: column 'age' of task 0 is .* times as large as in fit"
-    ):
+    message = r"side_info: column 'age' of task 0 is .* times as large as in fit"
+    with pytest.raises(ValueError, match=message):
         of(1e40, "red")

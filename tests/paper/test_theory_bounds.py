@@ -517,9 +517,8 @@ def test_bounds_name_the_quantity():
     exact = Quantities(np.eye(2), np.eye(2), n=10)
     with pytest.raises(ValueError, match="tau must be positive semidefinite"):
         fixed_function(exact, np.diag([1.0, -1.0]))
-    with pytest.raises(
-        ValueError, match=r"(?s)Ran\(W\) must be contained in Ran\(tau\).*bound_fixed_feature"
-    ):
+    message = r"(?s)Ran\(W\) must be contained in Ran\(tau\).*bound_fixed_feature"
+    with pytest.raises(ValueError, match=message):
         fixed_function(exact, np.diag([1.0, 0.0]))
     with pytest.raises(ValueError, match="tau has 3 values"):
         fixed_function(exact, np.tile(np.eye(2), (3, 1, 1)))

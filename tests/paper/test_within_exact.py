@@ -180,24 +180,6 @@ def test_a_theta_beyond_rounding_leaves_no_penalty(loss):
         assert_allclose(X.T @ solution.alpha, 0.0, atol=1e-8)
 
 
-@smooth
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_gaps_before_the_last_step(loss):
-    """They are differences of the primal and the dual value; a quadratic objective takes one
-    step.
-    """
-    rng = np.random.default_rng(16)
-    X, y = random_task(rng, 12, 4, loss)
-    theta, offset, literal = random_theta(rng, 4), rng.normal(size=12), reference.like(loss)
-    for n_steps in (1, 2):
-        found = solve(X, y, theta, loss, offset=offset, tol=1e-14, max_iter=n_steps)
-        value = reference.regularised_risk(found.coef, X, y, theta, literal, offset)
-        assert_allclose(found.value, value, rtol=1e-12)
-        gap = value - reference.dual_value(found.alpha, X, y, theta, literal, offset)
-        assert_allclose(found.gap, gap, rtol=1e-6, atol=1e-14)
-        assert found.n_iter == min(n_steps, 1 if loss.name == "squared" else n_steps)
-
-
 def test_a_huber_loss_at_its_corner():
     """One row, one column: P(v) = huber(xv - y) + v²/2; with x = 2, y = 3 and delta = 1 the
     residual ends at the corner.

@@ -7,10 +7,7 @@ import pytest
 
 from bayes_samples import skewed_tasks
 from folds import few_folds
-from tailored import (
-    TaskSet,
-    UnconditionalLearner,
-)
+from tailored import TaskSet, UnconditionalLearner
 from tailored.exceptions import UnhelpfulWarning
 from tailored.losses import Absolute
 from tailored.paper import ProjectedSGD

@@ -2,22 +2,17 @@
 they weigh.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.special import log_softmax
 
 from folds import few_folds
-from tailored import TaskSet
 from tailored.datasets import make_clusters
-from tailored.gaussian.em import CONSTANT_PENALTY, em, fit_gates, fit_mixed_model
+from tailored.gaussian.em import CONSTANT_PENALTY, fit_gates
 from tailored.gaussian.mixture import Mixture, log_gates
-from tailored.gaussian.moments import Moments
 from tailored.gaussian.side import Group
 from tailored.selection.steps import mixtures
 from tailored.selection.steps.mixtures import gate_penalties
-from tailored.tasks.rows import Scaling
 
 D, Q, K = 4, 2, 3
 
@@ -29,23 +24,6 @@ def some_mixture(gates=False):
     return Mixture(
         rng.dirichlet(np.ones(K)), rng.normal(size=(K, D)), covariances, 0.3, gates=gates
     )
-
-
-def some_tasks(seed, sizes, d=D, q=Q):
-    rng = np.random.default_rng(seed)
-    entries = []
-    for n in sizes:
-        s = rng.normal(size=q)
-        X = rng.normal(size=(n, d))
-        y = X @ (rng.choice([-1.0, 1.0]) * np.arange(1.0, d + 1) / 2 + s.sum()) + 0.5 * rng.normal(
-            size=n
-        )
-        entries.append((X, y, s))
-    return TaskSet.from_tasks(entries)
-
-
-def statistics_of(tasks):
-    return Moments.of(tasks, Scaling.raw(tasks.n_features), tasks.side_info)
 
 
 # --------------------------------------------------------------------------------------- the gates
@@ -82,42 +60,6 @@ def test_fitted_gates_are_a_maximum(penalty):
 
 
 # ------------------------------------------------------------------------------------------- EM
-
-
-@pytest.mark.parametrize("penalty", [0.1, 1.0, 10.0])
-def test_no_step_lowers_the_penalised_evidence(penalty):
-    """Σ_t log p(y_t | s_t) − ½ penalty ‖A‖² (less the little pull on the constants) climbs, step by
-    step.
-
-    The M-step of the gates maximises Σ r log π − ½ penalty ‖A‖², or at least raises it, and the
-    others their parts of the expected log likelihood: a generalised EM of exactly this sum.  It
-    holds without shrinkage of W, and the pseudo-tasks only touch the proportions, which gates
-    replace.
-    """
-    statistics = statistics_of(some_tasks(1, [6] * 30))
-    single = fit_mixed_model(statistics, max_iter=5)
-    rng = np.random.default_rng(0)
-    mixture = Mixture(
-        np.full(2, 0.5),
-        single.means + 0.5 * rng.normal(size=(2, D)),
-        np.repeat(single.covariances, 2, axis=0),
-        single.noise,
-    )
-    mixture = replace(
-        mixture, gates=np.column_stack([np.log(mixture.proportions), np.zeros((2, Q))])
-    )
-
-    def objective(model):
-        pull = 0.5 * penalty * np.sum(model.gates[:, 1:] ** 2) + constants(model.gates)
-        return statistics.posterior(model).log_evidence.sum() - pull
-
-    values = [objective(mixture)]
-    for _ in range(25):
-        mixture = em(statistics, mixture, max_iter=1, gate_penalty=penalty).mixture
-        values.append(objective(mixture))
-    steps = np.diff(values)
-    assert steps.min() > -1e-5
-    assert values[-1] > values[0] + 1.0
 
 
 # ----------------------------------------------------------------------------- does it find them

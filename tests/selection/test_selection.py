@@ -17,7 +17,6 @@ from tailored.losses import Absolute
 from tailored.selection import learn
 from tailored.selection.data import Settings, Training, TrainingData
 from tailored.selection.steps.covariance import covariance_structures
-from tailored.selection.structures import PSEUDO_TASKS
 from tailored.selection.training_summary import LEAST_COMPARED, better_baseline
 
 
@@ -38,23 +37,6 @@ def data_of(tasks, **changes):
 
 
 # ---------------------------------------------------------------- structures
-
-
-def test_covariances_of_one_gaussian():
-    def kinds(*arguments, **options):
-        return [each.covariance for each in covariance_structures(*arguments, **options)]
-
-    full = ["full"] * (1 + len(PSEUDO_TASKS))
-    assert kinds(3, True) == ["none", "intercept", "diagonal", *full]
-    assert kinds(3, False) == ["none", "diagonal", *full]
-    # With one coefficient, all covariances are a variance.
-    assert kinds(1, True) == ["none", "intercept"]
-    assert kinds(1, False) == ["none", "diagonal"]
-    assert kinds(40, True, full=False) == ["none", "intercept", "diagonal"]
-    # Coefficients that the user sets as varying do vary.
-    assert kinds(4, True, (0, 3)) == ["diagonal", *full]
-    assert kinds(4, True, (0,)) == ["full"]
-    assert {each.varying for each in covariance_structures(4, True, (0, 3))} == {(0, 3)}
 
 
 def test_correlations_are_shrunk_to_zero():

@@ -11,7 +11,6 @@ from studies.theory.bayes import CurveOracle
 from tailored import TaskSet
 from tailored.datasets import make_circle
 from tailored.gaussian.rows import statistics_of
-from tailored.gaussian.side import fit_side
 from tailored.losses import Absolute
 from tailored.priors.side_features import SideFeatures
 from tailored.selection.data import Settings, TrainingData
@@ -122,18 +121,3 @@ def test_noise_is_dropped_and_the_place_on_the_circle_kept():
     found = select_side(*circle_with_noise(), has_intercept=True)
     assert found.describe() == {"columns": [4], "curved": [4], "effect on": "all weights"}
     assert select_side(*circle_with_noise(permuted=True), has_intercept=True) is None
-
-
-def test_relevance_does_not_depend_on_units():
-    statistics, groups = circle_with_noise()
-    others = circle_with_noise(units=37.0)
-    found, other = (
-        select_side(s, g, has_intercept=True) for s, g in ((statistics, groups), others)
-    )
-    assert found == other
-    for one, two in zip(found.effects, other.effects, strict=True):
-        assert one.relevance == pytest.approx(two.relevance, rel=1e-5)
-    effect, same = (
-        fit.side @ fit_side(fit, found, g).Gamma.T for fit, g in ((statistics, groups), others)
-    )
-    np.testing.assert_allclose(same, effect, atol=1e-5 * np.abs(effect).max())

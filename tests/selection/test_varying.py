@@ -106,9 +106,8 @@ def test_mistakes():
         fit(["sess"])
     with pytest.raises(ValueError, match="varying: there is no column 7; positions are 0 to 3"):
         fit([7])
-    with pytest.raises(
-        TypeError, match=r"varying: expected a list of columns, got 'ses'; write \['ses'\]"
-    ):
+    message = r"varying: expected a list of columns, got 'ses'; write \['ses'\]"
+    with pytest.raises(TypeError, match=message):
         fit("ses")
     with pytest.raises(ValueError, match="leaves no random effects"):
         fit([], fit_intercept=False)
