@@ -20,40 +20,21 @@ def pytest_configure(config):
         compile_kernels()
 
 
-@pytest.fixture
-def few_steps():
-    """Shorten the fits in a test."""
-    from folds import short_fits
+def _within(name, scope):
+    """Return a fixture that runs tests, and fixtures of its scope, in a context of `folds`."""
 
-    with short_fits():
-        yield
+    @pytest.fixture(scope=scope)
+    def inside():
+        import folds
 
+        with getattr(folds, name)():
+            yield
 
-@pytest.fixture(scope="module")
-def short_fits_in_module():
-    """Shorten the fits of all tests of a module and of its fixtures."""
-    from folds import short_fits
-
-    with short_fits():
-        yield
+    return inside
 
 
-@pytest.fixture
-def no_curves():
-    """Fit without proposed shared effects."""
-    from folds import no_curves
-
-    with no_curves():
-        yield
-
-
-@pytest.fixture(scope="module")
-def no_curves_in_module():
-    """Fit without proposed shared effects in all tests of a module and in its fixtures."""
-    from folds import no_curves
-
-    with no_curves():
-        yield
+few_steps, short_fits_in_module = (_within("short_fits", each) for each in ("function", "module"))
+no_curves, no_curves_in_module = (_within("no_curves", each) for each in ("function", "module"))
 
 
 @pytest.fixture

@@ -130,17 +130,6 @@ def test_pooled_regression_of_classes_is_penalised_maximum_likelihood():
     np.testing.assert_allclose(found, expected, atol=2e-3)
 
 
-def test_regression_per_task_shrinks_a_task_of_one_class():
-    tasks = people("classes")
-    baseline = clone(CLASSES["regression per task"]).fit(tasks)
-    P = baseline.predict_rows(tasks.replace(y=np.ones(len(tasks.y))), tasks)
-    assert (np.bincount(tasks.y.astype(int))[1] / len(tasks.y) < P[:, 1]).all()
-    assert (P[:, 1] < 0.99).all()
-    frequencies = (np.bincount(tasks.y.astype(int)) + 0.5) / (len(tasks.y) + 1.5)
-    found = baseline.predict_rows(tasks.without_rows(), tasks)
-    np.testing.assert_allclose(found[0], frequencies, rtol=1e-3)
-
-
 def test_a_rate_without_slopes_is_a_closed_form():
     """Support rows at the mean of the features have the likelihood of one rate, with a row of
     exposure one.
@@ -173,15 +162,3 @@ def test_frequencies_are_repeated_rows_and_order_does_not_matter(name):
     if name != "mixed model":
         again = clone(NUMBERS[name]).fit(plain[::-1]).predict_rows(plain, plain)
         np.testing.assert_array_equal(again, predicted(plain))
-
-
-@pytest.mark.parametrize("name", NUMBERS)
-def test_tables_without_features_and_one_task(name):
-    y = np.arange(12.0)
-    tasks = TaskSet(np.zeros((12, 0)), y, np.repeat(range(4), 3))
-    if name != "mixed model":
-        none = tasks.without_rows()
-        found = clone(NUMBERS[name]).fit(tasks).predict_rows(none, tasks)
-        np.testing.assert_allclose(found, y.mean())
-        one = tasks[:1]
-        assert np.isfinite(clone(NUMBERS[name]).fit(one).predict_rows(one, one)).all()

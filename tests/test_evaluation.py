@@ -135,21 +135,6 @@ def test_the_first_rows_are_observed():
     assert evaluate(tasks, MEAN, supports="first", n_folds=2).supports == (0, 1, 2, 5)
 
 
-def test_classes_may_be_numbers():
-    """Two classes in the other order have the same scores."""
-    tasks = class_tasks(2).replace(side_info=None, side_names=None)
-    numbered = TaskSet(tasks.X, 5.0 - 3.0 * tasks.y, np.repeat(tasks.labels, tasks.sizes))
-    methods = {"tailored": EmpiricalBayesClassifier()}
-    found, expected = (
-        evaluate(each, methods, supports=[2], n_folds=2) for each in (numbered, tasks)
-    )
-    assert found.classes == (2.0, 5.0)
-    np.testing.assert_allclose(
-        found.predictions["probability_2.0"], expected.predictions["probability_b"], rtol=1e-6
-    )
-    np.testing.assert_allclose(found.errors, expected.errors, rtol=1e-6)
-
-
 def test_scores_of_counts():
     tasks = count_tasks().replace(exposure=None)
     # The loss of the evaluation is that of the learner.

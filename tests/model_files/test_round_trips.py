@@ -22,13 +22,7 @@ from sklearn.preprocessing import StandardScaler
 
 import small_models
 import tailored
-from tailored import (
-    ConditionalLearner,
-    EmpiricalBayesLearner,
-    IndependentLearner,
-    TaskSet,
-    load,
-)
+from tailored import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, TaskSet, load
 from tailored.files import _state
 from tailored.paper import ProjectedSGD
 
@@ -162,9 +156,8 @@ REFUSED_LABELS = {
 @pytest.mark.parametrize("case", REFUSED_LABELS)
 def test_other_labels_are_refused(case, tmp_path):
     learner, *_ = labelled(REFUSED_LABELS[case])
-    with pytest.raises(
-        TypeError, match=r"^task_labels_.* cannot be saved .*numbers, strings or tuples"
-    ):
+    message = r"^task_labels_.* cannot be saved .*numbers, strings or tuples"
+    with pytest.raises(TypeError, match=message):
         learner.save(tmp_path / "a")
     assert not list(tmp_path.iterdir())
 
@@ -310,9 +303,8 @@ def test_a_link_is_followed(models, tmp_path):
 def test_a_target_that_is_not_a_file(models, tmp_path):
     with pytest.raises(ValueError, match=r"is a folder; give the name of a file"):
         models[0].save(tmp_path)
-    with pytest.raises(
-        FileNotFoundError, match=r"the folder .*nowhere does not exist; create it first"
-    ):
+    message = r"the folder .*nowhere does not exist; create it first"
+    with pytest.raises(FileNotFoundError, match=message):
         models[0].save(tmp_path / "nowhere" / "a")
     if Path("/dev/null").exists():
         with pytest.raises(ValueError, match="not a regular file"):

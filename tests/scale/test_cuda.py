@@ -79,9 +79,8 @@ def test_effects_that_all_tasks_share_are_refused_on_a_device():
     y = x**2 + rng.normal(size=40)[groups] + 0.3 * rng.normal(size=400)
     learner = EmpiricalBayesLearner().fit(x[:, None], y, groups=groups)
     assert learner.prior_.shared is not None
-    with pytest.raises(
-        ValueError, match=r"device: effects that all tasks share are computed on the CPU"
-    ):
+    message = r"device: effects that all tasks share are computed on the CPU"
+    with pytest.raises(ValueError, match=message):
         weights_on_device(learner.prior_, None)
 
 
@@ -136,10 +135,7 @@ def test_components_have_the_evidence_and_posterior_mean_of_the_covariance(rank)
         F = P[:p, :p] + component.ridge[unpacked(p)]
         square = P[p, p] - b @ (P[p, :p] + right) - right @ np.linalg.solve(F, right)
         found = component.constant - 0.5 * (np.linalg.slogdet(F)[1] + square / noise)
-        V, e = (
-            X @ model.covariances[k] @ X.T + noise * np.eye(n),
-            y - X @ model.means[k],
-        )
+        V, e = (X @ model.covariances[k] @ X.T + noise * np.eye(n), y - X @ model.means[k])
         expected = -0.5 * (np.linalg.slogdet(V)[1] + e @ np.linalg.solve(V, e) - n * np.log(noise))
         assert found == pytest.approx(expected, rel=1e-10)
         u = np.linalg.solve(F, right)

@@ -181,9 +181,8 @@ def test_the_learner_fitted_on_the_cluster_is_the_one_fitted_here(cluster):
 
 
 def test_checkpoints_of_a_dask_frame_are_refused(tmp_path):
-    with pytest.raises(
-        ValueError, match="checkpoint: omit it; statistics of a Dask dataframe stay"
-    ):
+    message = "checkpoint: omit it; statistics of a Dask dataframe stay"
+    with pytest.raises(ValueError, match=message):
         EmpiricalBayesLearner().fit(
             scan(frame_of(), task="person", target="y"), checkpoint=tmp_path
         )
@@ -195,18 +194,6 @@ def test_a_dask_frame_is_taken_where_a_frame_is():
     )
     assert np.array_equal(here.X, there.X)
     assert here.labels.tolist() == there.labels.tolist()
-
-
-def test_a_sample_has_all_rows_of_its_tasks():
-    frame = rows()
-    sample = collection(frame_of()).reservoir.sample
-    assert len(sample) == 25
-    for task in sample:
-        mine = frame[frame.person == task.label]
-        assert sorted(task.y) == sorted(mine.y)
-    # which tasks they are is a matter of labels, not of where their rows are
-    other = dd.from_pandas(frame[::-1].reset_index(drop=True), npartitions=3, sort=False)
-    assert set(collection(other).reservoir.sample.labels) == set(sample.labels)
 
 
 def test_more_partitions_than_tasks_leave_shards_empty():

@@ -14,15 +14,10 @@ from tailored.gaussian.em import em
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
 from tailored.scale import disk as disk_module
-from tailored.scale import scan as scan_module
-from tailored.scale.base import Blocks, LazyBlock, Reader, Reservoir
-from tailored.scale.disk import (
-    N_PARTITIONS,
-    DiskSource,
-    PartitionedRows,
-    read_block,
-    write_block,
-)
+from tailored.scale import tables
+from tailored.scale.base import Blocks, LazyBlock, Reader
+from tailored.scale.disk import DiskSource, read_block, write_block
+from tailored.scale.reservoir import Reservoir
 from tailored.tasks.rows import Scaling
 
 pd = pytest.importorskip("pandas")
@@ -191,27 +186,6 @@ def test_folder_of_other_data_is_refused(change, is_file, monkeypatch, tmp_path)
     same_moments(again.statistics(reader).sums(model).sums, expected.sums, rtol=0)
 
 
-@pytest.mark.parametrize("words", [False, True])
-@pytest.mark.parametrize("read_bytes", [256_000_000, 600])
-def test_partitions_have_whole_tasks(read_bytes, words, monkeypatch, tmp_path):
-    """Also if partitions are too large to be read at once."""
-    monkeypatch.setattr(disk_module, "READ_BYTES", read_bytes)
-    frame = long_frame(300)
-    frame = frame.assign(user="user " + frame["user"].astype(str)) if words else frame
-    whole, rows = TaskSet.from_frame(frame, **COLUMNS), PartitionedRows(tmp_path / "rows")
-    for start in range(0, len(frame), 500):
-        rows.add(TaskSet.from_frame(frame[start : start + 500], **COLUMNS))
-    found = list(rows.tasks(whole))
-    assert len(found) > (N_PARTITIONS if read_bytes == 600 else N_PARTITIONS // 2)
-    together = TaskSet.concat(found)
-    assert len(together) == 300
-    together = together[together.index_of(whole.labels)]
-    for name in ("X", "y", "offsets"):
-        np.testing.assert_array_equal(getattr(together, name), getattr(whole, name))
-    rows.close()
-    assert not any(tmp_path.iterdir())
-
-
 @pytest.mark.usefixtures("few_steps")
 def test_two_descriptions_of_a_task_are_found_wherever_they_stand(small_sample, tmp_path):
     frame = long_frame(200, side=True)
@@ -220,9 +194,8 @@ def test_two_descriptions_of_a_task_are_found_wherever_they_stand(small_sample, 
     bad.loc[row, "age"] += 1.0
     for part in (bad[:800], bad[800:]):
         part.to_parquet(tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet")
-    with pytest.raises(
-        ValueError, match=rf"column 'age' of task {bad['user'][row]} has the values"
-    ):
+    message = rf"column 'age' of task {bad['user'][row]} has the values"
+    with pytest.raises(ValueError, match=message):
         EmpiricalBayesLearner().fit(scan(tmp_path, side_columns=["age"], **COLUMNS))
 
 

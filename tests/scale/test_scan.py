@@ -163,9 +163,8 @@ def test_a_file_that_ends_early_is_named(frame, tmp_path):
     with pytest.raises(ValueError, match=r"part-1\.parquet is not a complete parquet file"):
         scan(folder, **COLUMNS)
     frame.to_csv(tmp_path / "rows.csv")
-    with pytest.raises(
-        ValueError, match=r"rows\.csv is not .* If it is a CSV file, pass duckdb\.read_csv"
-    ):
+    message = r"rows\.csv is not .* If it is a CSV file, pass duckdb\.read_csv"
+    with pytest.raises(ValueError, match=message):
         scan(tmp_path / "rows.csv", **COLUMNS)
 
 
@@ -192,9 +191,8 @@ def test_files_that_differ_are_named(frame, tmp_path):
     with pytest.raises(ValueError, match=r"part-2\.parquet, batch .* row 0: .*'x2' is not numeric"):
         list(scan(folder, **COLUMNS).batches())
     part.assign(user=part["user"].astype(str)).to_parquet(last)
-    with pytest.raises(
-        ValueError, match=r"part-2\.parquet, .* row 0: the labels have another type"
-    ):
+    message = r"part-2\.parquet, .* row 0: the labels have another type"
+    with pytest.raises(ValueError, match=message):
         list(scan(folder, **COLUMNS).batches())
 
 

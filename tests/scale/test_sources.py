@@ -9,8 +9,6 @@ from tailored import EmpiricalBayesLearner, TaskSet, scan
 from tailored.gaussian import moments, rows
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
-from tailored.gaussian.responses import Gaussian
-from tailored.priors.shared import SharedEffects, SharedLevels
 from tailored.scale import base, disk
 from tailored.scale import dask as dask_source
 from tailored.scale.base import MemorySource, Reader, Reservoir
@@ -169,17 +167,3 @@ def test_shared_effects_are_the_same_from_all_sources(size, monkeypatch):
     for table in (scan(frame, **columns), parts):
         found = EmpiricalBayesLearner().fit(table).predict_tasks(tasks, tasks)["prediction"]
         np.testing.assert_allclose(found, value, rtol=1e-8, atol=1e-8)
-
-
-def test_codes_of_categories_have_no_sums_in_memory():
-    """Effects of a column with many categories are shared: its codes are not a feature."""
-    rng = np.random.default_rng(0)
-    table = pd.DataFrame({"user": np.repeat(np.arange(100), 4), "y": rng.normal(size=400)})
-    table["x"], table["c"] = rng.normal(size=400), [f"k{k}" for k in rng.integers(0, 25, size=400)]
-    tasks = TaskSet.from_frame(table, task="user", target="y", features=["x", "c"])
-    effects = SharedEffects((SharedLevels(1, np.zeros(25), np.zeros(25), 0.0),))
-    residuals = partial(effects.residual_tasks, response=Gaussian())
-    read = Reader(Scaling.of(residuals(tasks), True, centre=True), None, residuals)
-    found = MemorySource(tasks, seed=0).statistics(read).totals().gram
-    np.testing.assert_allclose(found, read(tasks).totals().gram, atol=1e-9)
-    assert found[1, 1] == 0.0

@@ -26,12 +26,7 @@ from tailored._utils.tables import Table
 from tailored.datasets import make_clusters
 from tailored.selection.training_summary import OWN, POOLED, TASK_MEAN, ComparedStructure
 from tailored.show.model import FittedModel
-from tailored.show.sentences import (
-    describe_structure,
-    describe_support,
-    lme4_formula,
-    verdict,
-)
+from tailored.show.sentences import describe_structure, describe_support, lme4_formula, verdict
 from tailored.show.summary import Summary
 from tailored.show.tables import selection_table
 
