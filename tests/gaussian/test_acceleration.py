@@ -38,7 +38,7 @@ def two_clusters(n_tasks=80):
     return Moments.of(tasks, Scaling.of(tasks, False))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seeds)
 def test_forty_accelerated_steps_are_worth_many_plain_ones(seed):
     statistics = random_statistics(seed)

@@ -220,7 +220,7 @@ def test_fit_of_a_random_intercept_is_the_exact_maximum(name, sigma, weight):
 
 def test_fit_of_an_intercept_and_a_slope_is_the_exact_maximum():
     rows = table("bernoulli", 1.0, 3, 1.0)
-    u, v = (part.ravel() for part in np.meshgrid(DENSE[::8], DENSE[::8]))
+    u, v = (part.ravel() for part in np.meshgrid(DENSE[::16], DENSE[::16]))
     log_weights = -0.5 * (u**2 + v**2)
     log_weights -= scipy.special.logsumexp(log_weights)
 

@@ -134,7 +134,7 @@ def test_correlations_of_noise_and_of_random_effects_are_estimated_jointly():
     # long range.
     frame["y"] += frame.groupby("g")["x"].transform("first") * (1.0 + 0.4 * frame["t"])
     tasks = TaskSet.from_formula("y ~ t + x + (t | g)", frame, time="t")
-    learner = EmpiricalBayesLearner().fit(tasks)
+    learner = few_folds().fit(tasks)
 
     def negative(p):
         root = np.array([[p[0], 0.0], [0.0, 0.0], [p[1], p[2]]])
