@@ -184,15 +184,15 @@ def test_a_model_without_features_has_no_figures_of_single_tasks(tasks, tmp_path
 def test_pages_of_classes_and_counts(tasks, n_classes, loss, tmp_path, monkeypatch):
     """Two classes and counts have all sections."""
     monkeypatch.setattr(report_page, "MAX_TASK_FIGURES", 1)
-    tasks = tasks[:20]
+    tasks = tasks[:12]
     bins = np.arange(1.0, 9.0)
     if n_classes:
         bins = np.quantile(tasks.y, np.arange(1, n_classes) / n_classes)
     tasks = tasks.replace(y=2.0 + np.searchsorted(bins, tasks.y))
     if not n_classes:  # labels of two columns
-        tasks = tasks.replace(labels=label_array([("a", i) for i in range(20)]))
-        y = np.random.default_rng(0).poisson(1.0, 180) * 1.0
-        tasks = tasks.replace(exposure=np.ones(180), y=y)
+        tasks = tasks.replace(labels=label_array([("a", i) for i in range(12)]))
+        y = np.random.default_rng(0).poisson(1.0, 108) * 1.0
+        tasks = tasks.replace(exposure=np.ones(108), y=y)
         assert "targets may be counts" in str(tasks.describe())
     learner = EmpiricalBayesClassifier() if n_classes else EmpiricalBayesLearner(loss=loss)
     learner.fit(tasks)
@@ -205,7 +205,7 @@ def test_pages_of_classes_and_counts(tasks, n_classes, loss, tmp_path, monkeypat
     assert not reader.closed_wrongly
     assert ("single-tasks" in reader.ids) == (n_classes != 3)
     for name, values in list(found.scores.items())[:-2]:
-        assert f"Mean {name} on 20 new tasks, by number of support rows" in text
+        assert f"Mean {name} on 12 new tasks, by number of support rows" in text
         for value in values.mean(axis=2).ravel():
             assert f"<td>{value:.4g} ± " in text
     if not n_classes:
