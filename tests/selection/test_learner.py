@@ -43,9 +43,6 @@ def test_folds_do_not_train_on_their_held_out_tasks(n_tasks, n_validation):
         np.testing.assert_array_equal(folds[0].held_out, np.arange(23, 30))
 
 
-# ---------------------------------------------------------------- another prior
-
-
 # ---------------------------------------------------------------- tiny and odd data
 
 

@@ -53,20 +53,6 @@ def test_correlations_are_shrunk_to_zero():
         np.testing.assert_allclose(np.diag(W), np.diag(fits[0]), rtol=0.25)
 
 
-def test_noise_is_predicted_by_its_mean():
-    T, tasks = 40, tasks_of(np.zeros((100, 6)), 6, 1.0, 5, level=30.0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UnhelpfulWarning)
-        learner = EmpiricalBayesLearner(loss="absolute").fit(tasks[:T])
-    support, query = tasks[T:].support_query(3, random_state=0)
-    errors = learner.task_errors(support, query).mean()
-    assert errors < 1.04 * np.abs(query.y - tasks[:T].y.mean()).mean()
-    assert (
-        errors
-        < 0.95 * np.abs(query.y - np.repeat([t.y.mean() for t in support], query.sizes)).mean()
-    )
-
-
 # ---------------------------------------------------------------- warnings
 
 
@@ -131,9 +117,6 @@ def test_the_pooled_fit_is_a_rival():
     assert found.warning is None
     worse = replace(found, best=replace(found.best, errors=found.best.errors + 1.0))
     assert "higher than those of the pooled regression; check" in worse.warning
-
-
-# ---------------------------------------------------------------- components
 
 
 # ---------------------------------------------------------------- what is selected

@@ -1,5 +1,5 @@
-"""Side information in the prior mean of EmpiricalBayesLearner: linear or curved, on all weights or
-the intercept.
+"""Side information of EmpiricalBayesLearner: linear or curved effects on the prior mean, on all
+weights or the intercept, and proportions of a mixture that depend on it.
 """
 
 import numpy as np
@@ -9,12 +9,14 @@ from bayes_samples import selected
 from folds import few_folds
 from studies.theory.bayes import CurveOracle
 from tailored import TaskSet
-from tailored.datasets import make_circle
+from tailored.datasets import make_circle, make_clusters
 from tailored.gaussian.rows import statistics_of
+from tailored.gaussian.side import Group
 from tailored.losses import Absolute
 from tailored.priors.side_features import SideFeatures
 from tailored.selection.data import Settings, TrainingData
 from tailored.selection.steps import mixtures
+from tailored.selection.steps.mixtures import gate_penalties
 from tailored.selection.steps.side_information import select_side
 from tailored.tasks.rows import Scaling
 
@@ -121,3 +123,40 @@ def test_noise_is_dropped_and_the_place_on_the_circle_kept():
     found = select_side(*circle_with_noise(), has_intercept=True)
     assert found.describe() == {"columns": [4], "curved": [4], "effect on": "all weights"}
     assert select_side(*circle_with_noise(permuted=True), has_intercept=True) is None
+
+
+def test_the_learner_gates_where_it_pays(monkeypatch):
+    monkeypatch.setattr(mixtures, "COMPONENTS", (2,))
+    untold, found = None, []
+    for hint in (0.9, 0.0):
+        options = {"n_clusters": 2, "n_features": 6, "rank": 2, "n_rows": 12, "noise": 0.1}
+        both = make_clusters(200, hint=hint, random_state=2, **options)
+        train, test = both[:100], both[100:]
+        told = few_folds().fit(train)
+        # the rows are the same whatever the hint
+        untold = untold or few_folds().fit(train.replace(side_info=None))
+        both = (told, test), (untold, test.replace(side_info=None))
+        pairs = [[m.task_errors(new, n_support=n).mean() for m, new in both] for n in (1, 2, 3)]
+        found.append(np.divide(*np.transpose(pairs)))
+        if hint:
+            assert told.structure_["kind"] == "mixture"
+            assert told.structure_["has_gates"]
+            # the hint alone says which subspace
+            first, second = (told.representation(side_info=side)[:6, :6] for side in np.eye(2))
+            assert np.sum(first * second) < 0.7 * np.linalg.norm(first) * np.linalg.norm(second)
+    assert found[0].max() < 0.95
+    assert found[1].max() < 1.025
+
+
+def test_relevant_features_of_mixing_weights():
+    rng = np.random.default_rng(0)
+    component = rng.integers(3, size=90)
+    hint = np.where(rng.random(90) < 0.7, component, rng.integers(3, size=90))
+    side = np.hstack([rng.normal(size=(90, 5)), np.eye(3)[hint]])
+    groups = [Group(j, False, np.array([j]), np.eye(1)) for j in range(5)]
+    groups.append(Group(5, False, np.arange(5, 8), np.eye(3)))
+    shares = 0.1 / 3 + 0.9 * np.eye(3)[component]
+    penalties = gate_penalties(side, groups, shares)
+    # as if the three relevant features were all
+    np.testing.assert_allclose(penalties, [np.inf] * 5 + [3 / 8] * 3)
+    assert np.isinf(gate_penalties(side, groups, shares[rng.permutation(90)])).all()
