@@ -88,18 +88,6 @@ def test_offsets_are_best_linear_predictions_of_random_intercepts(name):
     assert np.mean((none - query.y) ** 2) < 1.2 * (4.0 + 1.0)
 
 
-def test_side_information_is_further_columns_of_pooled_regressions():
-    tasks = draw()
-    wide = TaskSet(
-        np.hstack([tasks.X, np.repeat(tasks.side_info.astype(float), tasks.sizes, axis=0)]),
-        tasks.y,
-        tasks.task_of_row,
-    )
-    for name in ("pooled ridge", "pooled boosting"):
-        found, expected = (predict(NUMBERS[name], each, 3)[0] for each in (tasks, wide))
-        np.testing.assert_allclose(found, expected)
-
-
 def test_constants_are_frequencies_and_rates():
     tasks = people("classes")
     P = predict(CLASSES["constant"], tasks, 0)[0]

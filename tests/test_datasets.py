@@ -99,28 +99,6 @@ def test_bad_clusters(options: dict[str, Any], error: type[Exception], message: 
         make_clusters(**options)
 
 
-def test_draws_of_a_seed() -> None:
-    tasks, truth = make_clusters(30, n_clusters=3, n_rows=(2, 5), random_state=4, return_truth=True)
-    _, for_tasks, for_rows, _ = np.random.default_rng(4).spawn(4)
-    assert np.array_equal(truth.clusters, for_tasks.integers(3, size=30))
-    u = for_tasks.standard_normal((30, 2))
-    u /= np.linalg.norm(u, axis=1, keepdims=True)
-    assert np.array_equal(truth.weights, np.einsum("tdr,tr->td", truth.bases[truth.clusters], u))
-    sizes = for_tasks.integers(2, 5, size=30, endpoint=True)
-    assert np.array_equal(tasks.sizes, sizes)
-    X = for_rows.standard_normal((sizes.sum(), 20))
-    X /= np.linalg.norm(X, axis=1, keepdims=True)
-    noise = 0.1 * for_rows.standard_normal(len(X))
-    assert np.array_equal(tasks.X, X)
-    assert np.array_equal(
-        tasks.y, np.einsum("nd,nd->n", X, np.repeat(truth.weights, sizes, axis=0)) + noise
-    )
-    assert tasks.side_info is None
-    assert truth.noise == 0.1
-    assert truth.hint is None
-    assert truth.hints is None
-
-
 def test_hints_change_nothing_else() -> None:
     options: dict[str, Any] = {"n_tasks": 25, "n_clusters": 4, "n_rows": (1, 6), "random_state": 2}
     plain, truth = make_clusters(**options, return_truth=True)

@@ -93,18 +93,6 @@ def test_pandas_extension_and_object_columns():
 
 
 @pytest.mark.parametrize("kind", FRAMES)
-def test_missing_value_in_a_frame_names_task_and_column(kind):
-    frame = FRAMES[kind]({"g": ["a", "b", "b"], "x": [1, 2, None], "y": [0.0, 1.0, 2.0]})
-    with pytest.raises(ValueError, match=r"Input X contains NaN: task 'b', row 2, column 'x'"):
-        TaskSet.from_frame(frame, task="g", target="y")
-    with pytest.raises(ValueError, match=r"Input y contains NaN: task 'b', row 2, column 'x'"):
-        TaskSet.from_frame(frame, task="g", target="x")
-    message = r"The task column 'x' has a missing label \((None|nan)\) in row 2"
-    with pytest.raises(ValueError, match=message):
-        TaskSet.from_frame(frame, task="x", target="y")
-
-
-@pytest.mark.parametrize("kind", FRAMES)
 def test_frame_errors(rng, kind):
     data = long_columns(rng)
     data["city"] = ["X"] * 29 + ["Y"]

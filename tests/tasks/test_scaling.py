@@ -4,12 +4,10 @@ from functools import cache
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
-from numpy.testing import assert_array_equal
 
 from folds import few_folds
 from tailored import EmpiricalBayesLearner
-from tailored.tasks.rows import Scaling, mean_error, task_means
+from tailored.tasks.rows import Scaling
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -44,10 +42,6 @@ def two_parts():
     return few_folds()
 
 
-# ---------------------------------------------------------------------------------------- the
-# algebra
-
-
 # ------------------------------------------------------------------------------------- the learner
 
 
@@ -61,29 +55,6 @@ def test_side_information_in_other_units():
     assert plainly.side_structure_ == other.side_structure_ is not None
     a, b = plainly.adapt(side_info=s[0]), other.adapt(side_info=moved[0])
     np.testing.assert_allclose(a.predict(NEW_X), b.predict(NEW_X), rtol=0, atol=CLOSE * SPREAD)
-
-
-def test_sparse_columns_scale():
-    rng, (x, y, groups) = np.random.default_rng(3), draw(T=10, n=6)
-    x = sp.csr_array(x * (rng.random(x.shape) < 0.5))
-    few = sp.csr_array(FEW_X * (rng.random(FEW_X.shape) < 0.5))
-    units = sp.diags_array([1e-6, 3.0, 1e6])
-    first = two_parts().fit(x, y, groups=groups)
-    second = two_parts().fit((x @ units).tocsr(), y + 1e5, groups=groups)
-    scaled = (few @ units).tocsr()
-    for a, b in (
-        (first.predict(x, groups=groups), second.predict((x @ units).tocsr(), groups=groups)),
-        (first.adapt(few, FEW_Y).predict(few), second.adapt(scaled, FEW_Y + 1e5).predict(scaled)),
-        (first.adapt().predict(few), second.adapt().predict(scaled)),
-    ):
-        np.testing.assert_allclose(b - 1e5, a, rtol=0, atol=CLOSE * SPREAD)
-    # the same rows, dense: the learner does not mind which it gets after fit
-    np.testing.assert_allclose(
-        first.adapt(few.toarray(), FEW_Y).predict(few.toarray()),
-        first.adapt(few, FEW_Y).predict(few),
-        rtol=0,
-        atol=1e-7 * SPREAD,
-    )
 
 
 @pytest.mark.parametrize("value", [0.0, -1e8])
@@ -140,16 +111,6 @@ def test_limits_of_large_scales_are_infinite():
     """A crafted model file can have any scale of a column."""
     scaling = Scaling(np.array([1e200]), 1.0, np.zeros(1))
     assert scaling.holds(np.ones((1, 1)))
-
-
-def test_task_means_and_mean_error(rng):
-    offsets = np.array([0, 3, 3, 4])
-    losses = np.array([1.0, 2.0, 6.0, 5.0])
-    assert_array_equal(task_means(losses, offsets), [3.0, np.nan, 5.0])
-    assert mean_error(losses, offsets) == 4.0
-    assert mean_error(np.zeros(0), np.array([0, 0])) == np.inf
-    assert mean_error(np.array([1.0, np.nan]), np.array([0, 1, 2])) == np.inf
-    assert mean_error(np.array([1.0, -np.inf]), np.array([0, 1, 2])) == np.inf
 
 
 def test_standard_deviations_beside_a_column_without_information():

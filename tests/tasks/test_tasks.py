@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from tailored import IndependentLearner, TaskSet
-from tailored.tasks.reading import group_rows
 from task_samples import assert_same, ragged
 
 # --- the flat layout
@@ -300,38 +299,6 @@ def test_from_tasks_errors(entries, labels, message):
 def test_from_tasks_wants_tuples():
     with pytest.raises(TypeError, match=r"task 0 must be a tuple \(X, y\)"):
         TaskSet.from_tasks([np.ones((2, 2))])
-
-
-WORDS = ["b", "a", "b", "ä", "", "a", "c", "b"]
-
-COLUMNS = {
-    "pandas": lambda words: pd.Series(words),
-    "pandas objects": lambda words: pd.Series(words, dtype=object),
-    "pandas, another index": lambda words: pd.Series(words, index=range(8, 0, -1)),
-    "polars": lambda words: pl.Series(words),
-    "pyarrow": lambda words: pa.chunked_array([words]),
-    "pyarrow in pieces": lambda words: pa.chunked_array([words[:3], words[3:]]),
-}
-
-
-@pytest.mark.parametrize("library", COLUMNS)
-def test_words_are_numbered_by_their_library(library):
-    column = COLUMNS[library](WORDS)
-    found, expected = (group_rows(groups, len(WORDS)) for groups in (column, WORDS))
-    np.testing.assert_array_equal(found.codes, expected.codes)
-    np.testing.assert_array_equal(found.labels, expected.labels)
-    assert found.labels.dtype == expected.labels.dtype
-    np.testing.assert_array_equal(found.first, [0, 1, 3, 4, 6])
-    assert found.codes.dtype == np.int64
-
-
-@pytest.mark.parametrize("library", COLUMNS)
-def test_a_missing_word_is_named(library):
-    words = [*WORDS[:5], None, *WORDS[6:]]
-    with pytest.raises(ValueError, match=r"groups has a missing label .* in row 5"):
-        group_rows(COLUMNS[library](words), len(words))
-    with pytest.raises(ValueError, match="8 labels, but X has 9 rows"):
-        group_rows(COLUMNS[library](WORDS), 9)
 
 
 def some_tasks(labels, seed):
