@@ -47,9 +47,6 @@ def random_mixture(rng, K, d, rank=None):
     return Mixture(proportions, rng.normal(size=(K, d)), covariances, float(rng.uniform(0.1, 2.0)))
 
 
-# ---------------------------------------------------------------- evidence and posterior
-
-
 # ---------------------------------------------------------------- statistics
 
 

@@ -322,6 +322,3 @@ def test_weights_of_rows_in_the_score():
     assert plain == pytest.approx(r2_score(query.y, prediction), rel=1e-9)
     with pytest.raises(TypeError, match="sample_weight: a TaskSet has its own"):
         learner.score(TaskSet(x, y, groups), sample_weight=weights)
-
-
-# -------------------------------------------------------------------------------------- intervals

@@ -203,7 +203,3 @@ def test_every_iterate_and_every_average_is_positive_semidefinite(
             assert_psd(conditioning.C, noise_C)
             assert_psd(H_found, noise_H)
             assert_psd(conditioning(phi), noise_C + noise_H * phi @ phi)
-
-
-# --- overflow
-# -----------------------------------------------------------------------------------------------

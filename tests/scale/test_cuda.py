@@ -13,8 +13,7 @@ from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.gaussian.mixture import Mixture, unpacked
 from tailored.gaussian.moments import Moments
 from tailored.priors.on_device import weights_on_device
-from tailored.scale.cuda.kernels import KERNELS, Layout
-from tailored.scale.cuda.moments import CudaMoments, _component, _congruence
+from tailored.scale.cuda.moments import CudaMoments, _component
 from tailored.scale.cuda.tensors import TensorTasks, check_device
 from tailored.scale.reservoir import Reservoir
 from tailored.tasks.rows import Scaling
@@ -88,27 +87,6 @@ def test_effects_that_all_tasks_share_are_refused_on_a_device():
 def test_a_device_is_a_name_of_cuda(device):
     with pytest.raises(ValueError, match="device must be None, 'cuda' or"):
         check_device(device)
-
-
-@pytest.mark.parametrize("d", [1, 2, 3, 5, 10, 20, 21, 24, 33, 40, 64])
-def test_layouts_fit_into_shared_memory(d):
-    layout = Layout(d, 232_448)
-    assert d <= layout.padded < d + layout.block_size
-    assert 1 <= layout.tile <= 128
-    assert all(layout.bytes_of(kernel) <= 232_448 for kernel in KERNELS)
-
-
-def test_the_package_has_the_source_of_the_kernels():
-    source = files("tailored.scale").joinpath("kernels.cu").read_text()
-    assert re.findall(r"__global__ void __launch_bounds__\(\d+\) (\w+)\(", source) == list(KERNELS)
-
-
-def test_products_in_other_coordinates():
-    rng = np.random.default_rng(0)
-    Z, A = rng.normal(size=(9, 5)), rng.normal(size=(5, 3))
-    lower, small = np.tril_indices(5), np.tril_indices(3)
-    found = _congruence(A) @ (Z.T @ Z)[lower]
-    np.testing.assert_allclose(found, (A.T @ Z.T @ Z @ A)[small])
 
 
 @pytest.mark.parametrize("rank", [4, 2, 0])

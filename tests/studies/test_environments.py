@@ -83,6 +83,3 @@ def test_comparison_of_known_errors(tmp_path: Path):
     assert found.loc["sleepstudy", "3"]["ratio_error"] == pytest.approx(
         line["ratio_error"] * np.sqrt(1 + 4 / 3)
     )
-
-
-# --- references
