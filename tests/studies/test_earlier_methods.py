@@ -123,7 +123,7 @@ def test_unconditional_bias_finds_a_shared_mean():
         first
     )
     np.testing.assert_allclose(learner.conditioning_.C, np.eye(4) / 0.3)
-    assert np.linalg.norm(learner.prior_.bias - means[0]) < 0.35 * np.linalg.norm(means[0])
+    assert np.linalg.norm(learner.prior_.constant - means[0]) < 0.35 * np.linalg.norm(means[0])
 
 
 def test_conditional_bias_beats_the_unconditional_one_on_two_means():
