@@ -8,9 +8,9 @@ from scipy.special import entr
 
 from tailored.losses import (
     LOSSES,
-    BoxLoss,
     EpsilonInsensitive,
     Huber,
+    Loss,
     Pinball,
     Squared,
     error_name,

@@ -21,8 +21,7 @@ from streams import (
     same,
     start,
 )
-from tailored.paper.algorithm_1 import LARGEST_DENSE, StepSizes, StreamBatch, run
-from tailored.paper.surrogate import Surrogate
+from tailored.paper.algorithm_1 import LARGEST_DENSE, StepSizes, StreamBatch, Surrogate, run
 from tailored.paper.within_task import WithinTask
 from tailored.tasks.rows import Rows
 

@@ -12,10 +12,10 @@ import pytest
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.gaussian.mixture import Mixture, unpacked
 from tailored.gaussian.moments import Moments
-from tailored.priors.on_device import weights_on_device
-from tailored.scale.cuda.moments import CudaMoments, _component
-from tailored.scale.cuda.tensors import TensorTasks, check_device
-from tailored.scale.reservoir import Reservoir
+from tailored.priors.mixture import weights_on_device
+from tailored.scale.base import Reservoir
+from tailored.scale.cuda import KERNELS, CudaMoments, _component
+from tailored.scale.tensors import TensorTasks, check_device
 from tailored.tasks.rows import Scaling
 from test_sources import low_rank_frame
 
@@ -249,3 +249,8 @@ def test_many_sparse_columns_need_the_cpu(monkeypatch):
     learner = EmpiricalBayesLearner(device="cuda")
     with pytest.raises(ValueError, match="device: this argument is not supported with 300 columns"):
         learner.fit(X, rng.normal(size=len(columns)), groups=np.repeat(np.arange(T), 15))
+
+
+def test_the_package_has_the_source_of_the_kernels():
+    source = files("tailored.scale").joinpath("kernels.cu").read_text()
+    assert re.findall(r"__global__ void __launch_bounds__\(\d+\) (\w+)\(", source) == list(KERNELS)

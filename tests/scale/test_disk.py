@@ -14,10 +14,9 @@ from tailored.gaussian.em import em
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
 from tailored.scale import disk as disk_module
-from tailored.scale import tables
-from tailored.scale.base import Blocks, LazyBlock, Reader
+from tailored.scale import scan as scan_module
+from tailored.scale.base import Blocks, LazyBlock, Reader, Reservoir
 from tailored.scale.disk import DiskSource, read_block, write_block
-from tailored.scale.reservoir import Reservoir
 from tailored.tasks.rows import Scaling
 
 pd = pytest.importorskip("pandas")

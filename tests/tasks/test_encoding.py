@@ -260,10 +260,10 @@ def test_descriptions():
     values = tasks.encoding.encode_side_info(
         np.array([[2.0, "Public"]], dtype=object), ["size", "kind"]
     )
-    assert (values.tolist(), names) == ([[2.0, "Public"]], ["size", "kind"])
+    assert values.tolist() == [[2.0, "Public"]]
     message = "column 'size': 'vast' .* mean of the training tasks"
     with pytest.warns(UnknownCategoryWarning, match=message):
-        values, _ = tasks.encoding.encode_side_info(np.array([["vast"]], dtype=object), ["size"])
+        values = tasks.encoding.encode_side_info(np.array([["vast"]], dtype=object), ["size"])
     assert values[0, 0] == tasks.encoding.side_info[1].fill[0] == 1.0
     with pytest.raises(
         ValueError,

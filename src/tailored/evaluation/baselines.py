@@ -17,8 +17,8 @@ from sklearn.linear_model import LogisticRegression, PoissonRegressor
 from sklearn.model_selection import GroupKFold, cross_val_predict
 from sklearn.preprocessing import StandardScaler
 
-from .._utils.algebra import ridge
 from ..learners.empirical_bayes import EmpiricalBayesLearner
+from ..paper.feature_maps import ridge
 from ..tasks.features import SideVector
 from ..tasks.rows import Array, dense, segment_sums
 from ..tasks.task_set import TaskSet
