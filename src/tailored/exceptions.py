@@ -15,8 +15,8 @@ class SingleTaskWarning(UserWarning):
 
 
 class UnhelpfulWarning(UserWarning):
-    """The errors on held-out tasks are higher than those of a simple baseline: the task mean or
-    pooled regression.
+    """The errors on held-out tasks are higher than those of a simple baseline: the task mean,
+    pooled regression or, for the learners of the paper, independent learning.
     """
 
 

@@ -213,7 +213,7 @@ def as_records(columns: Mapping[str, np.ndarray]) -> np.ndarray:
 
 def with_columns(data: Frame, names: Sequence[str], columns: Mapping[str, np.ndarray]) -> Any:
     """Return these columns of a dataframe with new columns appended, as a dataframe of the same
-    library.
+    library; as pandas for a Dask dataframe.
     """
     frame = read_frame(data, "query")
     native = nw.get_native_namespace(frame)

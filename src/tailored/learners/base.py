@@ -459,7 +459,8 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         """Predict rows of many tasks with intervals, and return one table.
 
         A task in ``support`` is adapted to these rows only, even if it is a training task.  Other
-        training tasks are predicted from their posterior, and all other tasks from the prior.
+        training tasks are predicted from their posterior if `fit` stored it, and all other tasks
+        from the prior.
 
         Parameters
         ----------

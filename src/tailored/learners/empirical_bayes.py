@@ -149,9 +149,10 @@ class EmpiricalBayesLearner(MetaLearner):
         Parameters
         ----------
         X : dataframe with ``task`` and ``target``, array with ``y``, ``groups``, TaskSet, TaskScan
-            The model of a `tailored.scan` is selected on a random sample of at most 5,000 tasks,
-            and then fitted to all of them (counts: to the sample only). With more tasks, their
-            posterior is not stored; pass their rows to `predict_tasks` as support.
+            The model for a `tailored.scan` is selected on a random sample of at most 5,000 tasks,
+            and then fitted to every task of the scan. Models of counts are fitted to the sample
+            only. With more than 5,000 tasks, their posteriors are not stored; pass their rows to
+            `predict_tasks` as support.
         y, groups, side_info
             See `TaskSet`; without ``groups`` all rows are one task.
         task, target : str, optional

@@ -27,7 +27,7 @@ class Summary:
     ``tables`` contains, where available: "effects" (fixed effects with standard errors,
     random-effect standard deviations, and the R² of the side information), "ratios" (odds ratios or
     rate ratios with intervals), "correlations", "noise", "levels" (effects of the values of
-    categorical columns with more than 20 values), "components", "side_information",
+    columns that all tasks share), "components", "side_information",
     "side_effects", "selection" (the best structure of each kind) and "errors"; for learners of the
     paper, "spectrum" and "errors".  The caption of a table defines its numbers.
     """

@@ -138,7 +138,9 @@ def noise_table(model: FittedModel) -> Table:
 
 
 def levels_table(model: FittedModel) -> Table:
-    """Tabulate the effect of each value of the categorical columns that have many values."""
+    """Tabulate effects of values: of categorical columns with many values, and of numeric columns
+    whose values have shared effects.
+    """
     rows = []
     for one in () if model.prior.shared is None else model.prior.shared.levels:
         name, values = model.columns[one.column], one.values
@@ -149,7 +151,7 @@ def levels_table(model: FittedModel) -> Table:
         rows += [(name, value, float(effect), float(std)) for value, effect, std in effects]
     caption = "effect: shrunk towards zero, the same in every task. std. error: its posterior std."
     names = "column", "value", "effect", "std. error"
-    return Table.of_rows("Effects of the values of categories", names, rows, caption, n_printed=0)
+    return Table.of_rows("Effects of the values of columns", names, rows, caption, n_printed=0)
 
 
 def components_table(model: FittedModel) -> Table:

@@ -637,7 +637,9 @@ def ordered_categories(column: Column) -> tuple[str, ...]:
 def _side_column(
     name: str, values: np.ndarray, categories: tuple[str, ...] | None
 ) -> ColumnEncoding:
-    """Return the encoding of side information; ``categories`` if its dtype is ordered."""
+    """Return the encoding of a column of side information; ``categories`` are those of an ordered
+    dtype, in order.
+    """
     present = [value for value in values.tolist() if not is_missing(value)]
     texts = Counter(map(_text, present))
     if categories is not None:

@@ -479,7 +479,8 @@ def _as_column(column: np.ndarray, title: str) -> np.ndarray:
     present = [value for value in column if value is not None]
     if not all(isinstance(value, Hashable) for value in present):
         raise TypeError(
-            f"column {title} of side_info holds lists or other containers; use numbers."
+            f"column {title} of side_info holds lists or other containers; use one number or "
+            "category per cell."
         )
     kind = np.asarray(present).dtype.kind
     if kind == "c":
