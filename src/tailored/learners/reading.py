@@ -530,6 +530,7 @@ def tasks_without_rows(
     learner: MetaLearner, labels: NDArray[Any], chosen: NDArray[np.bool_], side_info: SideInfoLike
 ) -> tuple[TaskSet, NDArray[np.int64]]:
     """Return the tasks of the chosen rows, without rows, and the position of each row's task."""
+    grouping = group_labels(labels[chosen])
     if side_info is None and learner.n_side_info_in_:
         side_info = np.full((len(labels), learner.n_side_info_in_), np.nan)
         warn(
@@ -542,7 +543,6 @@ def tasks_without_rows(
         # A row for each row of X; frames and mappings are searched by label.
         is_array = isinstance(side_info, np.ndarray)
         side_info = (side_info if is_array else np.asarray(side_info, dtype=object))[chosen]
-    grouping = group_labels(labels[chosen])
     task = () if learner.encoding_ is None else learner.encoding_.task_columns
     side = read_side_info(side_info, grouping, task=task)
     tasks = no_tasks(learner.n_features_in_).replace(

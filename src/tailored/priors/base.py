@@ -405,16 +405,20 @@ def predict_blocks(
     """
     covariances = needs_covariances(prior, coverage)
     calibrated = covariances and prior.response.is_gaussian
-    multiples = np.zeros((len(support), 0))
-    if calibrated:  # for all blocks together, to warn once
-        multiples = multiples_of(prior, np.rint(support.n_observed).astype(np.int64), coverage)
+    multiples, enough = np.zeros((len(support), 0)), True
+    if calibrated:
+        n_rows = np.rint(support.n_observed).astype(np.int64)
+        multiples, enough = multiples_of(prior, n_rows, coverage)
 
     def work(start: int, stop: int) -> Predicted:
         posterior = prior.posterior(support[start:stop], covariances)
         rows = QueryRows.of(query[start:stop])
         return predict(prior, posterior, rows, coverage, multiples[start:stop])
 
-    return Predicted(*_joined(each_block(prior, len(query), work, n_jobs)))
+    found = Predicted(*_joined(each_block(prior, len(query), work, n_jobs)))
+    if not enough:
+        _warn_uncalibrated(coverage)
+    return found
 
 
 def needs_covariances(prior: Prior, coverage: float | None) -> bool:
@@ -461,7 +465,9 @@ def predict(
     task = query.task
     std = np.sqrt(prior.scaling.target**2 * own[task] * (noise + variances) + of_shared)
     if multiples is None:
-        multiples = multiples_of(prior, posterior.n_rows, coverage)
+        multiples, enough = multiples_of(prior, posterior.n_rows, coverage)
+        if not enough:
+            _warn_uncalibrated(coverage)
     lower, upper, deviation, quantile = multiples[task].T
     prediction = centre + prior.offset + quantile * std
     if coverage is None:
@@ -484,9 +490,13 @@ def predictors_of(prior: Prior, posterior: Posterior, query: QueryRows) -> Predi
     return Predictors(posterior.shares[query.task], centres, variances)
 
 
-def multiples_of(prior: Prior, sizes: NDArray[np.int64], coverage: float | None) -> Array:
+def multiples_of(
+    prior: Prior, sizes: NDArray[np.int64], coverage: float | None
+) -> tuple[Array, bool]:
     """Return lower bound, upper bound, std and quantile of each task, (T, 4), in implied standard
-    deviations; warn if too few tasks were held out to calibrate the bounds.
+    deviations.
+
+    The second result is whether enough tasks were held out to calibrate the bounds.
     """
     calibration, quantile = prior.calibration, prior.quantile
     assert calibration is not None
@@ -494,13 +504,16 @@ def multiples_of(prior: Prior, sizes: NDArray[np.int64], coverage: float | None)
     if len(sizes) > 1:
         counts, which = np.unique(sizes, return_inverse=True)
     rows = [calibration.multiples(n, coverage, quantile) for n in counts.tolist()]
-    if coverage is not None and not all(calibrated for _, calibrated in rows):
-        warn(
-            f"coverage: too few tasks were held out to calibrate {100.0 * coverage:g} % intervals. "
-            "Bounds are those of the model, or beyond the largest held-out errors where this is "
-            "wider. Fit more tasks, or use a smaller coverage."
-        )
-    return np.array([row for row, _ in rows]).reshape(-1, 4)[which.ravel()]
+    table = np.array([row for row, _ in rows]).reshape(-1, 4)
+    return table[which.ravel()], coverage is None or all(known for _, known in rows)
+
+
+def _warn_uncalibrated(coverage: float | None) -> None:
+    warn(
+        f"coverage: too few tasks were held out to calibrate {100.0 * (coverage or 0.0):g} % "
+        "intervals. Bounds are those of the model, or beyond the largest held-out errors where "
+        "this is wider. Fit more tasks, or use a smaller coverage."
+    )
 
 
 def products(X: Matrix, weights: Array, task: Index, fit_intercept: bool) -> Array:

@@ -5,8 +5,8 @@ support rows and without.  A *proposal* of the evidence is accepted unless one o
 worse by two paired standard errors; a *richer* model has to raise the density by as much.  Steps:
 (1) shared effects (curves and products of columns, effects of values), one proposal;
 (2) dispersion of counts, richer;
-(3) noise that is correlated in time, richer, without a higher error given rows;
-(4) effects of side information on the coefficients, a proposal;
+(3) correlated noise in time, richer, without a higher error given rows;
+(4) side information that has effects on the coefficients, a proposal;
 (5) covariance with the highest density, among those that `is_usable` allows by their errors;
 (6) low rank, a proposal;
 (7) mixture if coefficients are not Gaussian, richer, without higher errors than (5);
