@@ -543,6 +543,7 @@ def test_each_combination_of_several_columns_is_a_task(folder, tmp_path):
         (["fit", "{}/pupils.csv", "--task", "school"], "--target"),
         (["fit", "{}/pupils.csv", "--formula", "score ~ hour + (1 | school)"], "--formula: the frame has no column 'hour'; it has 'school'"),
         (["fit", "{}/pupils.csv", *ROLES, "--formula", "score ~ hours + (1 | school)"], "--task, --target, --varying: not with --formula"),
+        (["fit", "{}/pupils.csv", "--varying", "", "--formula", "score ~ hours + (1 | school)"], "not with --formula"),
         (["fit", "{}/pupils.csv", "--formula", "score ~ (1 | school) + (1 | hours)"], "use --task school, with 'hours' as a column"),
         (["evaluate", "{}/pupils.csv", "--formula", "score ~ log(-hours) + (1 | school)"], "is not a finite number in line 2"),
         (["predict", "{}/pupils.csv", "{}/new.csv"], "pupils.csv"),

@@ -251,3 +251,14 @@ def test_a_csv_file_is_not_read_into_memory(tmp_path):
     command = [sys.executable, "-c", PEAK, str(tmp_path / "rows.csv"), str(tmp_path)]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
     assert float(found.stdout.split()[-1]) < 60
+
+
+def test_small_batches_of_a_stream_are_joined():
+    # In few rows, 30 categories look like identifiers.
+    values = np.tile([f"k{i:02d}" for i in range(30)], 20)
+    frame = pd.DataFrame({"user": np.arange(600) // 6, "y": np.arange(600.0), "c": values})
+    batches = pa.Table.from_pandas(frame).to_batches(max_chunksize=40)
+    tasks = scan(pa.Table.from_batches(batches), task="user", target="y").encoding
+    expected = TaskSet.from_frame(frame, task="user", target="y").encoding
+    assert tasks.features == expected.features
+    assert tasks.features[0].counts == expected.features[0].counts

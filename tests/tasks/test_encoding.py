@@ -600,3 +600,25 @@ def test_what_cannot_be_imputed_is_an_error():
     message = "missing: the encoding has no column means for imputation"
     with pytest.raises(ValueError, match=message):
         TaskSet.from_frame(frame, missing="impute", encoding=encoding, **roles)
+
+
+def test_one_new_row_may_have_only_missing_or_unknown_categories():
+    frame = pd.DataFrame({"g": [1, 1, 2, 2, 3, 3], "c": list("abcabc"), "year": [1, 2, 3] * 2})
+    frame["y"] = np.arange(6.0)
+    training = TaskSet.from_frame(frame, task="g", target="y", missing="impute")
+    new = pd.DataFrame({"g": [9], "y": [1.0], "c": [np.nan], "year": [2]})
+
+    def encoded(table, encoding):
+        missing = "impute" if encoding.imputes else "error"
+        roles = {"task": "g", "target": "y", "encoding": encoding}
+        return TaskSet.from_frame(table, missing=missing, **roles).X
+
+    as_object = new.astype({"c": object})
+    X = encoded(new, training.encoding)
+    np.testing.assert_array_equal(X, encoded(as_object, training.encoding))
+    np.testing.assert_allclose(X, [[1 / 3, 1 / 3, 2.0]])
+    with pytest.raises(ValueError, match=r"held categories .* has none of them now"):
+        encoded(new.assign(c=7.0), training.encoding)
+    years = TaskSet.from_formula("y ~ C(year) + (1 | g)", frame).encoding
+    with pytest.warns(UnknownCategoryWarning, match="'2025' did not appear in training"):
+        encoded(new.assign(year=2025), years)

@@ -135,7 +135,7 @@ class TableCommand:
 
         if self.formula is None and not (self.task and self.target):
             raise ValueError("--task, --target: name these columns, or give a --formula.")
-        if self.formula is not None and (self.task or self.target or self.varying):
+        if self.formula is not None and (self.task, self.target, self.varying) != (None,) * 3:
             names = "--task, --target, --varying"
             raise ValueError(f"{names}: not with --formula, which names the columns. Omit them.")
         options: Any = {"exposure": self.exposure, "time": self.time}
@@ -389,7 +389,7 @@ def report(
         target=learner.columns_in_["target"],
         side_info=side,
         encoding=encoding,
-        missing="impute" if encoding.imputes else "error",
+        missing="impute" if encoding.imputes else "drop",
     )
     result = _evaluated(learner, tasks, coverage) if evaluation else None
     write_report(out, learner, tasks, result, coverage=coverage)

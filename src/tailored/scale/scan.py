@@ -17,8 +17,8 @@ from .._utils.validation import name_some
 from ..tasks.encoding import Encoding
 from ..tasks.task_set import TaskSet
 
-#: Maximum number of values in a batch (16 MB).
-BATCH_NUMBERS = 2_000_000
+#: Number of values in a batch (8 MB); the last one may have twice as many.
+BATCH_NUMBERS = 1_000_000
 
 
 class Batch(NamedTuple):
@@ -31,7 +31,7 @@ class Batch(NamedTuple):
 class Table(NamedTuple):
     """A table that is read in batches, always in the same order.
 
-    ``batches`` takes the columns to read and the maximum number of rows of a batch.
+    ``batches`` takes the columns to read and the number of rows of a batch.
     """
 
     name: str  # name in error messages
@@ -134,20 +134,28 @@ def _reader(data: Any, name: str) -> Any:
 
 
 def _batches(batches: Iterable[Any], name: str, columns: list[str], n_rows: int) -> Iterator[Batch]:
-    """Split record batches into tables of at most ``n_rows`` rows."""
+    """Join and split record batches into tables of ``n_rows`` rows; the last table has up to twice
+    as many, because an encoding cannot be inferred from a few rows.
+    """
     import pyarrow as pa
 
-    row = 0
+    parts: list[Any] = []
+    row = n_held = 0
     try:
         for batch in batches:
             table = pa.Table.from_batches([batch.select(columns)])
-            table = table.cast(pa.schema([_without_views(field) for field in table.schema]))
-            for start in range(0, len(table), n_rows):
-                part = table.slice(start, n_rows)
-                yield Batch(part, f"{name}, batch starting at row {row}")
-                row += len(part)
+            parts.append(table.cast(pa.schema([_without_views(field) for field in table.schema])))
+            n_held += len(table)
+            while n_held >= 2 * n_rows:
+                held = pa.concat_tables(parts).unify_dictionaries()
+                yield Batch(held.slice(0, n_rows), f"{name}, batch starting at row {row}")
+                parts, row, n_held = [held.slice(n_rows)], row + n_rows, n_held - n_rows
+        if n_held:
+            held = pa.concat_tables(parts).unify_dictionaries()
+            yield Batch(held, f"{name}, batch starting at row {row}")
     except (OSError, pa.ArrowException) as error:
-        raise ValueError(f"data: {name} cannot be read beyond row {row} ({error})") from error
+        last = row + n_held
+        raise ValueError(f"data: {name} cannot be read beyond row {last} ({error})") from error
 
 
 def _without_views(field: Any) -> Any:

@@ -114,7 +114,8 @@ def correlations_table(model: FittedModel) -> Table:
         "Correlations of the tasks' coefficients around their mean. The intercept is the linear "
         "predictor where all features are zero, which may be far from the data."
     )
-    columns: dict[str, Any] = {"column": names, **dict(zip(names, correlations, strict=True))}
+    label = "" if "column" in names else "column"
+    columns: dict[str, Any] = {label: names, **dict(zip(names, correlations, strict=True))}
     n_printed = len(names) if len(names) <= 6 else 0  # wider ones do not fit on a line
     title = "Correlations of the random effects"
     return Table(title, columns, caption, n_printed=n_printed)

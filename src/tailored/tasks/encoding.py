@@ -218,7 +218,8 @@ class CategoryEncoding(ColumnEncoding):
     def read(self, column: Column, title: str, advice: str = "") -> tuple[np.ndarray, list[str]]:
         codes, distinct = _coded(column)
         known = set(self.categories)
-        if column.dtype.is_numeric() and not known & set(distinct):
+        is_number = column.dtype.is_numeric() and bool(distinct)
+        if is_number and not any(can_read(float, category) for category in known):
             found = f"held categories ({name_some(self.categories, 3)}) in the training table"
             raise ValueError(f"{title} {found} and has none of them now.")
         unknown = [category for category in distinct if category not in known]

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from ...gaussian.responses import NegativeBinomial, Poisson
 from ...gaussian.serial import fit_serial
 from ..data import TrainingData, folds_of
@@ -38,8 +40,10 @@ def accept_correlated_noise(state: State, table: Table) -> State:
     """
     data, settings = state.data, state.data.settings
     time = settings.time
-    if time is None:
-        return state
+    tasks = data.tasks
+    first = tasks.offsets[tasks.task_of_row]
+    if time is None or np.array_equal(tasks.X[:, time], tasks.X[first, time]):
+        return state  # without differences of times within tasks
     working, d = Working.of(data), data.tasks.n_features + settings.fit_intercept
 
     def correlated(train: TrainingData) -> TrainingData:
