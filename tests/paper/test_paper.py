@@ -135,6 +135,7 @@ def test_a_given_representation_is_used_as_it_is(parts, inner):
     theta = oracle([1.0, 0.6, 0.8])
     constant = IndependentLearner(tau=theta, inner=inner, fit_intercept=False).fit(train)
     function = IndependentLearner(tau=lambda s: theta, inner=inner, fit_intercept=False).fit(train)
+    assert not hasattr(function, "C_")
     np.testing.assert_array_equal(
         constant.task_errors(support, query), function.task_errors(support, query)
     )

@@ -91,6 +91,8 @@ class PaperLearner(MetaLearner):
     @property
     def C_(self) -> Array:
         """C (d, d) of ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C``."""
+        if isinstance(self.conditioning_, Given):
+            raise AttributeError("C_: a given function τ has no C; see representation()")
         return np.array(self.conditioning_.C)
 
     @property
