@@ -333,7 +333,7 @@ def table(part, versions, repeats):
         head.append("lme4")
         for row, cells in found.items():
             cells["lme4"] = measure(lambda row=row: fit_lme4(row), repeats)
-    lines = [f"### {title}", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines = [f"## {title}", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += [
         f"| {row} | " + " | ".join(shown(cells.get(name)) for name in head[1:]) + " |"
         for row, cells in found.items()
