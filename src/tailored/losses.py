@@ -123,7 +123,7 @@ class Absolute(Loss):
 
 @dataclass(frozen=True)
 class Pinball(Loss):
-    """l(p, y) = q (y - p)_+ + (1 - q) (p - y)_+, minimised by the q-quantile."""
+    """``l(p, y) = q (y - p)_+ + (1 - q) (p - y)_+``, minimised by the q-quantile."""
 
     quantile: float = 0.5
     name: ClassVar[str] = "pinball"
@@ -138,7 +138,7 @@ class Pinball(Loss):
 
 @dataclass(frozen=True)
 class EpsilonInsensitive(Loss):
-    """l(p, y) = (|p - y| - epsilon)_+."""
+    """``l(p, y) = (|p - y| - epsilon)_+``."""
 
     epsilon: float = 0.1
     name: ClassVar[str] = "epsilon_insensitive"
@@ -153,7 +153,9 @@ class EpsilonInsensitive(Loss):
 
 @dataclass(frozen=True)
 class Huber(Loss):
-    """l(p, y) = 1/2 (p - y)^2 where |p - y| <= delta, and delta |p - y| - delta^2/2 beyond."""
+    """``l(p, y) = 1/2 (p - y)^2`` where ``|p - y| <= delta``, and ``delta |p - y| - delta^2/2``
+    beyond.
+    """
 
     delta: float = 1.35
     name: ClassVar[str] = "huber"

@@ -297,7 +297,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
 
         Returns
         -------
-        array (T, d), or (T, d + 1) with an intercept, which is last; a pair with ``return_std``
+        array (T, d), or (T, d + 1) with an intercept, which is last; a pair with return_std
             In the user's units, without effects that all tasks share.
         """
         check_is_fitted(self, "prior_")
@@ -779,7 +779,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : TaskSet, frame with the columns of `fit`, or array (n, d) with ``y`` and ``groups``
+        X : TaskSet, frame with the columns of fit, or array (n, d) with ``y`` and ``groups``
             Tasks that the learner was not fitted to.
         y, groups, side_info
             See `TaskSet`.
@@ -814,7 +814,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : TaskSet, frame with the columns of `fit`, or array (n, d) with ``y`` and ``groups``
+        X : TaskSet, frame with the columns of fit, or array (n, d) with ``y`` and ``groups``
             New tasks or training tasks.
         y, groups, side_info
             See `TaskSet`.

@@ -342,8 +342,8 @@ class EmpiricalBayesClassifier(_Classifier):
         """Predict probabilities for rows of many tasks, and return one table.
 
         For the parameters, see `EmpiricalBayesLearner.predict_tasks`.  The columns are the task
-        label and "probability" (of ``classes_[1]``), or "probability_<class>" for each class if
-        there are more than two.
+        label and "probability" (of ``classes_[1]``), or ``"probability_<class>"`` for each class
+        if there are more than two.
         """
         check_is_fitted(self, "learners_")
         columns_in, columns = self.columns_in_, {}
