@@ -111,9 +111,18 @@ def breakable(html: str) -> str:
     return re.sub(r"<td.*?</td>", cell, html, flags=re.DOTALL)
 
 
+def whole_options(html: str) -> str:
+    """Return the page with options of the shell, such as --side-info, that do not break."""
+
+    def code(found: re.Match[str]) -> str:
+        return re.sub(r"--[a-z][a-z-]*", r'<span class="option">\g<0></span>', found[0])
+
+    return re.sub(r"<code>[^<]*--[a-z][^<]*</code>", code, html)
+
+
 def on_page_content(html: str, page: Any, **_: Any) -> str:
     html = short_arguments(html) if page.url.startswith("api/") else html
-    return breakable(html)
+    return breakable(whole_options(html))
 
 
 def on_files(files: Files, config: Any) -> Files:
