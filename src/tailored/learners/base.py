@@ -293,7 +293,9 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         side_info : array or dataframe with a row per task, or mapping from label to row
             The side information of the tasks.
         return_std : bool, default=False
-            Also return the standard errors of these expectations.
+            Also return the standard errors of these expectations.  The prior of the effects of side
+            information is treated as known, so they are too small where slopes hardly differ
+            between tasks or are highly correlated.
 
         Returns
         -------

@@ -70,8 +70,8 @@ class EmpiricalBayesLearner(MetaLearner):
         g)``. With it, or with a formula, the model is as stated, without curves or products of
         columns.  None selects the covariance unless a formula gives it.
     reml : bool, default=True
-        Estimate the variances of a Gaussian prior by restricted maximum likelihood, as lme4 does;
-        False uses maximum likelihood.
+        Estimate the variances of a Gaussian prior by restricted maximum likelihood, as lme4 does,
+        unless correlations are shrunk; False uses maximum likelihood.
     fit_intercept : bool, default=True
         Fit an intercept, and centre columns and targets.
     n_support : int, float, pair of these, "first", ("first", ...) or None, default=None

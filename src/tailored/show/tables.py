@@ -227,8 +227,9 @@ def side_effects_table(model: FittedModel) -> Table:
             rows.append((name, model.columns[j], float(effect[j]), float(error[j])))
     caption = (
         "effect: change of the coefficient per unit of the side information, or from its first "
-        "category to another. std. error: as above, with the penalty as a Gaussian prior. Columns "
-        "with a nonlinear effect are not listed."
+        "category to another. std. error: as above, with the penalty as a known Gaussian prior, so "
+        "it is too small where slopes hardly differ between tasks or are highly correlated. "
+        "Columns with a nonlinear effect are not listed."
     )
     # By decreasing absolute z value.
     order = sorted(range(len(rows)), key=lambda i: -abs(rows[i][2]) / rows[i][3])
@@ -252,7 +253,8 @@ def selection_table(model: FittedModel) -> Table:
         f"held-out error: mean {error_name(model.training.loss)} given support rows; without rows: "
         "the same without them. A structure with a higher density is not selected if its errors "
         "exclude it, or if a low-rank covariance is as good; a mixture, if its density is not "
-        "higher by two standard errors. The page Concepts has the whole rule."
+        "higher by two standard errors. Pooled regression is never selected. The page Concepts has "
+        "the whole rule."
     )
     return Table.of_rows("Selection on held-out tasks", names, rows, caption)
 
