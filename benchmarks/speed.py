@@ -70,14 +70,13 @@ import sys, time
 import numpy as np
 from tailored.datasets import make_clusters
 from tailored.losses import get_loss
-try:
-    from tailored.paper.within_task import solve_many
-except ImportError:
-    from tailored.paper.within_task import solve_many
+from tailored.paper.within_task import WithinTask
+from tailored.tasks.rows import Rows
 tasks = make_clusters(1000, n_clusters=6, n_rows=40, n_features=20, random_state=0)
-X, y = np.array(tasks.X), np.array(tasks.y)
+rows = Rows(tasks.X, tasks.y, tasks.offsets)
 taus = np.ascontiguousarray(np.broadcast_to(float(sys.argv[1]) * np.eye(20), (1000, 20, 20)))
-run = lambda: solve_many(X, y, tasks.offsets, taus, get_loss("absolute"), inner="exact")
+algorithm = WithinTask(get_loss("absolute"))
+run = lambda: algorithm.solve(rows, taus)
 run()
 times = []
 for _ in range(5):

@@ -29,10 +29,10 @@ import reference
 from studies.reproduction.curves import MeanAtTasks
 from tailored.datasets import make_clusters
 from tailored.losses import get_loss
-from tailored.paper import within_task as solving
-from tailored.paper.algorithm_1 import Surrogate, pivoted_root
+from tailored.paper.algorithm_1 import StepSizes, Surrogate, Trajectory, pivoted_root
 from tailored.paper.feature_maps import MeanEmbedding
-from tailored.paper.representation import Conditioning, Factored
+from tailored.paper.representation import Conditioning
+from tailored.paper.within_task import WithinTask
 from tailored.tasks.rows import Rows
 
 D, N, WARM_UP, TIMED, HELD_OUT = 20, 40, 120, 25, 400
@@ -52,25 +52,24 @@ def compare(seed, inner, gamma=1.0):
     )
     phis = MeanEmbedding().transform(tasks)
     phis /= np.sqrt(np.mean(np.sum(phis**2, axis=1)))
-    loss, objective = get_loss("absolute"), Surrogate(get_loss("absolute"), 1.0, inner)
+    algorithm = WithinTask(get_loss("absolute"), inner)
+    objective = Surrogate(algorithm, 1.0)
     held_out, new = tasks[WARM_UP + TIMED :], phis[WARM_UP + TIMED :]
 
-    def step(iterate, t):
-        rows = Rows(tasks[t].X, tasks[t].y, np.array([0, N]))
-        result = objective(rows, iterate(phis[t])[None])
-        iterate.step(result.theta(0, rows.X), phis[t], gamma, gamma)
+    def step(run, t):
+        task = Rows(tasks[t].X, tasks[t].y, np.array([0, N]))
+        _, gradient = objective(task, run.theta(phis[t]))
+        run.step(gradient, phis[t])
 
     def errors(taus):
-        solved = solving.solve_many(
-            held_out.X, held_out.y, held_out.offsets, taus, loss, inner=inner
-        )
+        solved = algorithm.solve(Rows(held_out.X, held_out.y, held_out.offsets), taus)
         prediction = np.einsum("tnd,td->tn", held_out.X.reshape(HELD_OUT, N, D), solved.coef)
         return np.abs(prediction - held_out.y.reshape(HELD_OUT, N)).mean(axis=1)
 
-    iterate = Factored(np.eye(D), phis.shape[1])
+    run = Trajectory(StepSizes(gamma, gamma), np.eye(D), phis.shape[1])
     for t in range(WARM_UP):
-        step(iterate, t)
-    H, C = iterate.dense_H(), iterate.C.copy()
+        step(run, t)
+    H, C = run.dense_H(), run.C.copy()
     task = tasks[WARM_UP]
     pairs = [(one.X, one.y, one.X, one.y) for one in held_out]
 
@@ -81,8 +80,9 @@ def compare(seed, inner, gamma=1.0):
         )
 
     def literal_whole():
-        run = literal_step()
-        return reference.evaluate(run.H[-1], run.C[-1], pairs, new, inner, reference.absolute())
+        literal = literal_step()
+        H, C = literal.H[-1], literal.C[-1]
+        return reference.evaluate(H, C, pairs, new, inner, reference.absolute())
 
     slow_step = np.median([seconds(literal_step)[0] for _ in range(3)])
     slow, expected = zip(*(seconds(literal_whole) for _ in range(3)), strict=True)
@@ -90,15 +90,15 @@ def compare(seed, inner, gamma=1.0):
     means.current = Conditioning(np.zeros((D, D)), pivoted_root(H, 1e-14)).evaluate(new)
     steps, evaluations, first = [], [], None
     for t in range(WARM_UP, WARM_UP + TIMED):
-        steps.append(seconds(step, iterate, t)[0])
-        took, found = seconds(lambda: errors(means.follow(iterate) + iterate.C))
+        steps.append(seconds(step, run, t)[0])
+        took, found = seconds(lambda: errors(means.follow(run) + run.C))
         evaluations.append(took)
         first = found if first is None else first
     quick_step, quick = np.median(steps), np.median(np.add(steps, evaluations))
-    taus, rows = means.current + iterate.C, held_out.X.reshape(HELD_OUT, N, D)
+    taus, rows = means.current + run.C, held_out.X.reshape(HELD_OUT, N, D)
     images, update = np.empty_like(rows), np.empty_like(taus)
     floor = np.median([seconds(np.matmul, rows, taus, images)[0] for _ in range(25)])
-    floor += np.median([seconds(np.add, taus, iterate.C, update)[0] for _ in range(25)])
+    floor += np.median([seconds(np.add, taus, run.C, update)[0] for _ in range(25)])
     print(
         f"seed {seed}, {inner}: step alone {1e3 * slow_step:.0f} ms / {1e3 * quick_step:.2f} ms = "
         f"{slow_step / quick_step:.0f}; with {HELD_OUT} tasks {1e3 * np.median(slow):.0f} ms / "

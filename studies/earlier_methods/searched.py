@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tailored._utils.threads import single_threaded_blas
 from tailored._utils.validation import check_positive
 from tailored.learners.reading import read
-from tailored.paper.feature_maps import FeatureMap, check_features, get_feature_map
+from tailored.paper.feature_maps import FeatureMap, features_of, get_feature_map
 from tailored.paper.learners import PaperLearner
 from tailored.paper.prior import RepresentationPrior
 from tailored.paper.representation import Conditioning
@@ -117,7 +117,7 @@ class SearchedLearner(PaperLearner):
             elif held_out is not None:
                 held_out = self._read_held_out(held_out).in_label_order()
             with single_threaded_blas():
-                phis = self._features(feature_map, train)
+                phis = features_of(feature_map, train)
                 tau = Conditioning.constant(np.eye(self._n_weights), phis.shape[1])
                 start = self._prior(tau, feature_map)
                 priors = self._train(start, self._rows(train), phis, candidates)
@@ -128,11 +128,6 @@ class SearchedLearner(PaperLearner):
     def _fitted_map(self, tasks: TaskSet) -> FeatureMap | None:
         spec = getattr(self, "feature_map", None)
         return spec and get_feature_map(spec, has_side_info=tasks.side_info is not None).fit(tasks)
-
-    def _features(self, feature_map: FeatureMap | None, tasks: TaskSet) -> Array:
-        if feature_map is None:
-            return np.zeros((len(tasks), 0))
-        return check_features(feature_map.transform(tasks), tasks)
 
     def _rows(self, tasks: TaskSet) -> Rows:
         return Rows.of(tasks, bool(self.fit_intercept))

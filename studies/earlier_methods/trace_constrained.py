@@ -9,16 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tailored.paper.algorithm_1 import (
-    RunningMean,
-    StepSizes,
-    StreamBatch,
-    Surrogate,
-    Trajectory,
-    run,
-)
+from tailored.paper.algorithm_1 import StepSizes, Surrogate, Trajectory, run
 from tailored.paper.prior import RepresentationPrior
-from tailored.paper.representation import Factored
 from tailored.tasks.rows import Rows
 
 from .searched import Array, SearchedLearner
@@ -38,17 +30,21 @@ def project_trace_ball(matrix: Array, radius: float) -> Array:
     return np.asarray((vectors * values) @ vectors.T)
 
 
-class TraceBall(Factored):
-    """A constant representation C that every step projects on ``{C ⪰ 0, Tr C <= radius}``."""
+class TraceBall(Trajectory):
+    """A run in terms of C = θ/λ, whose steps project on ``{C ⪰ 0, Tr C <= radius}``, radius = 1/λ.
 
-    def __init__(self, C: Array, radius: float) -> None:
-        super().__init__(C, 0)
+    A step of θ is λ² times one of C.
+    """
+
+    def __init__(self, step_size: float, radius: float, d: int) -> None:
+        super().__init__(StepSizes(step_size * radius**2, 0.0), np.eye(d) * (radius / d), 0)
         self.radius = radius
 
-    def step(self, gradient: Array, phi: Array, step_C: float, *more: Any) -> None:
-        if not np.isfinite(step_C * gradient).all():
+    def step(self, gradient: Array, *more: Any) -> None:
+        change = self.steps.C * gradient
+        if not np.isfinite(change).all():
             raise OverflowError("the iterate C is no longer finite")
-        self.C = project_trace_ball(self.C - step_C * gradient, self.radius)
+        self.C = project_trace_ball(self.C - change, self.radius)
 
 
 class TraceConstrainedLearner(SearchedLearner):
@@ -82,15 +78,10 @@ class TraceConstrainedLearner(SearchedLearner):
         phis: Array,
         candidates: list[dict[str, float]],
     ) -> list[RepresentationPrior | None]:
-        trajectories = [_start(rows.X.shape[1], **candidate) for candidate in candidates]
-        batch = StreamBatch(rows, phis, np.ones(len(phis)))
-        done = run(trajectories, batch, Surrogate(start.algorithm, 0.0), n_jobs=self.n_jobs)
-        return [None if one.failure else replace(start, conditioning=one.average()) for one in done]
-
-
-def _start(d: int, step_size: float, regularization: float) -> Trajectory:
-    """The run in terms of C = θ/λ: radius 1/λ, and a step of θ is λ² times one of C."""
-    radius = 1.0 / regularization
-    start = np.eye(d) * (radius / d)
-    steps = StepSizes(step_size * radius**2, 0.0)
-    return Trajectory(steps, TraceBall(start, radius), RunningMean(d, 0))
+        runs: list[Trajectory] = [
+            TraceBall(each["step_size"], 1.0 / each["regularization"], rows.X.shape[1])
+            for each in candidates
+        ]
+        surrogate = Surrogate(start.algorithm, 0.0)
+        run(runs, rows, phis, np.ones(len(phis)), surrogate, n_jobs=self.n_jobs)
+        return [None if one.failure else replace(start, conditioning=one.average()) for one in runs]

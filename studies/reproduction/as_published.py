@@ -22,7 +22,7 @@ from sklearn.model_selection import train_test_split
 from tailored._utils.progress import progress_bar
 from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
-from tailored.paper.algorithm_1 import StepSizes, StreamBatch, Surrogate, Trajectory
+from tailored.paper.algorithm_1 import StepSizes, Surrogate, Trajectory
 from tailored.paper.algorithm_1 import run as run_solver
 from tailored.paper.within_task import WithinTask
 from tailored.tasks.rows import Rows
@@ -340,9 +340,9 @@ def algorithm_1(data: Data, method: str) -> float:
         return float(test_error(np.eye(d), test))
     is_row = np.arange(train.X.shape[1]) < train.n[:, None]
     support = Rows(train.X[is_row], train.y[is_row], np.cumsum([0, *train.n.astype(int)]))
-    batch = StreamBatch(support, train.phi[:, :k], np.ones(len(train.n)))
-    runs = [Trajectory.start(StepSizes(step, step), np.eye(d), k, None) for step in STEPS.tolist()]
-    run_solver(runs, batch, Surrogate(WithinTask(loss, "online"), loss.lipschitz))
+    runs = [Trajectory(StepSizes(step, step), np.eye(d), k) for step in STEPS.tolist()]
+    surrogate = Surrogate(WithinTask(loss, "online"), loss.lipschitz)
+    run_solver(runs, support, train.phi[:, :k], np.ones(len(train.n)), surrogate)
     learned = [one.average() for one in runs if not one.failure]
     best = min(
         learned, key=lambda one: float(test_error(one.evaluate(validation.phi[:, :k]), validation))

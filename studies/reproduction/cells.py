@@ -17,15 +17,8 @@ from scipy import sparse
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
-from tailored.paper.algorithm_1 import (
-    RunningMean,
-    StepSizes,
-    StreamBatch,
-    Surrogate,
-    Trajectory,
-    run,
-)
-from tailored.paper.representation import Change, Conditioning, Factored
+from tailored.paper.algorithm_1 import RunningMean, StepSizes, Surrogate, Trajectory, run
+from tailored.paper.representation import Conditioning
 from tailored.paper.within_task import WithinTask, WithinTaskOverflowError
 from tailored.tasks.rows import Rows
 
@@ -174,14 +167,13 @@ def _learn(
     train, validation, test = (part.phis[:, :k] / scale for part in parts)
     C0 = np.eye(prepared.n_features)
     sizes = [config.grid.step_sizes[cell.step] for cell in cells if cell.step is not None]
-    runs = [Trajectory.start(StepSizes(size, size), C0, k, config.learning.rank) for size in sizes]
+    runs = [Trajectory(StepSizes(size, size), C0, k, config.learning.rank) for size in sizes]
     score = Scorer(config, prepared.test)
     curves = [Curve(config, score, test, one.mean) for one in runs]
     for one, curve in zip(runs, curves, strict=True):
         one.mean = curve
-    batch = StreamBatch(prepared.train.support, train, np.ones(len(train)))
-    algorithm = WithinTask(loss, config.learning.inner)
-    run(runs, batch, Surrogate(algorithm, loss.lipschitz))
+    surrogate = Surrogate(WithinTask(loss, config.learning.inner), loss.lipschitz)
+    run(runs, prepared.train.support, train, np.ones(len(train)), surrogate)
     score = Scorer(config, prepared.validation)
     for cell, one, curve in zip(cells, runs, curves, strict=True):
         if one.failure:
@@ -204,16 +196,13 @@ class Curve(RunningMean):
         self.score, self.means, self.of_run = score, MeanAtTasks(phis), mean
         self.errors = np.full(config.tasks.train, np.inf)
 
-    def add(self, iterate: Factored) -> None:
-        self.of_run.add(iterate)
-        self.means.add(iterate)
+    def add(self, run: Trajectory) -> None:
+        self.of_run.add(run)
+        self.means.add(run)
         self.errors[self.of_run.count - 1] = self.score(self.means.mean())
 
-    def follow(self, change: Change) -> None:
-        self.of_run.follow(change)
-
-    def average(self, iterate: Factored) -> Conditioning:
-        return self.of_run.average(iterate)
+    def average(self, run: Trajectory) -> Conditioning:
+        return self.of_run.average(run)
 
 
 class Scorer:

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dger
 
-from tailored.paper.representation import Conditioning, Factored, slices
+from tailored.paper.algorithm_1 import Trajectory
+from tailored.paper.representation import Conditioning, slices
 
 Array = NDArray[np.float64]
 
@@ -32,15 +33,15 @@ class MeanAtTasks:
         self.current: Array | None = None  # τ − C of the last iterate without a rank limit
         self._product: Array | None = None
 
-    def add(self, iterate: Factored) -> None:
-        """Add the next iterate; every iterate has to be added."""
+    def add(self, run: Trajectory) -> None:
+        """Add the next iterate of a run; every iterate has to be added."""
         self.count += 1
-        self.total_C = self.total_C + iterate.C
-        if iterate.n_side:
+        self.total_C = self.total_C + run.C
+        if run.n_side:
             part = (
-                self.follow(iterate)
-                if iterate.rank is None
-                else Conditioning(np.zeros_like(iterate.C), iterate.root).evaluate(self.phis)
+                self.follow(run)
+                if run.rank is None
+                else Conditioning(np.zeros_like(run.C), run.root).evaluate(self.phis)
             )
             self.total = (
                 part.copy() if self.total is None else np.add(self.total, part, out=self.total)
@@ -51,28 +52,26 @@ class MeanAtTasks:
         total = self.total_C if self.total is None else self.total + self.total_C
         return np.asarray(total / self.count)
 
-    def follow(self, iterate: Factored) -> Array:
-        """Return τ − C at the tasks (T, d, d), updated by the last change of an iterate without a
+    def follow(self, run: Trajectory) -> Array:
+        """Return τ − C at the tasks (T, d, d), updated by the last change of H in a run without a
         rank limit.
         """
-        d, T = len(iterate.C), len(self.phis)
+        d, T = len(run.C), len(self.phis)
         if self.current is None:
             self.current, self._product = np.zeros((T, d, d)), np.empty((T, d, d))
-        change = iterate.change
-        if change is not None:
+        if run.change is not None:
+            phi, moved, restored = run.change
             # Update in place, because allocating arrays of this size takes longer than the
             # products.
             flat = self.current.reshape(T, d * d).T
             flat = dger(
                 1.0,
-                change.moved.ravel(),
-                np.square(self.phis @ change.phi),
+                moved.ravel(),
+                np.square(self.phis @ phi),
                 a=flat,
                 overwrite_a=True,
             )
             self.current = flat.T.reshape(T, d, d)
-            V = slices(change.removed, self.phis, d)
-            self.current -= np.matmul(
-                V.transpose(0, 2, 1), change.values[:, None] * V, out=self._product
-            )
+            V = slices(restored, self.phis, d)
+            self.current += np.matmul(V.transpose(0, 2, 1), V, out=self._product)
         return self.current

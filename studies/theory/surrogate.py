@@ -44,8 +44,8 @@ class MeanSurrogate:
 
     def __init__(self, tasks: TaskSet, loss: Any = "absolute") -> None:
         fitted = get_loss(loss)
-        self._rows = Rows(tasks.X, tasks.y, tasks.offsets)
-        self._grams = np.array([task.X.T @ task.X for task in tasks])
+        rows = Rows(tasks.X, tasks.y, tasks.offsets)
+        self._tasks = [rows.tasks(t, t + 1) for t in range(len(tasks))]
         self._objective = Surrogate(WithinTask(fitted), fitted.lipschitz)
 
     def __call__(self, theta: Array) -> float:
@@ -53,11 +53,10 @@ class MeanSurrogate:
 
     def value_and_gradient(self, theta: Array) -> tuple[float, Array]:
         """The mean over the tasks and its gradient in θ."""
-        T = len(self._grams)
         with single_threaded_blas():
-            result = self._objective(self._rows, np.broadcast_to(theta, self._grams.shape))
-        gradient = (-0.5 * result.u.T @ result.u + np.tensordot(result.gram, self._grams, 1)) / T
-        return float(result.value.mean()), 0.5 * (gradient + gradient.T)
+            found = [self._objective(task, theta) for task in self._tasks]
+        values, gradients = map(np.array, zip(*found, strict=True))
+        return float(values.mean()), gradients.mean(axis=0)
 
     def minimise(self, start: Array, max_iter: int = 200) -> SurrogateMinimum:
         """Minimise over θ ⪰ 0 through a square factor, ``θ = FFᵀ``, by L-BFGS.

@@ -11,6 +11,7 @@ import pytest
 
 import tailored.learners.base as base_module
 import tailored.learners.empirical_bayes as empirical_bayes_module
+import tailored.paper.learners as paper_module
 from tailored import (
     ConditionalLearner,
     EmpiricalBayesLearner,
@@ -23,7 +24,6 @@ from tailored.paper import ProjectedSGD
 from tailored.paper.algorithm_1 import Surrogate, Trajectory
 from tailored.paper.feature_maps import RidgeEstimate
 from tailored.paper.prior import RepresentationPrior
-from tailored.paper.step_size import HeldOutPool, HeldOutTasks
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -99,11 +99,17 @@ def fail_at(monkeypatch, owner, name, call=1, after=False, error=Injected):
 STREAMS = ("searched", "fixed step", "unconditional")
 INJECTED = {
     "reading": (base_module.reading, "check_tasks", 1, True, (*LEARNERS,)),
-    "pool": (HeldOutPool, "partition", 1, True, ("searched", "unconditional")),
+    "held-out rows": (paper_module, "split_rows", 1, True, ("searched", "unconditional")),
     "second features": (RidgeEstimate, "transform", 2, False, ("searched", "fixed step")),
     "later task of the surrogate": (Surrogate, "__call__", 7, True, STREAMS),
     "second candidate": (Trajectory, "advance", 2, True, ("searched", "unconditional")),
-    "later held-out error": (HeldOutTasks, "error", 5, True, ("searched", "unconditional")),
+    "later held-out error": (
+        paper_module,
+        "held_out_error",
+        5,
+        True,
+        ("searched", "unconditional"),
+    ),
     "solving at the end": (RepresentationPrior, "solve", 1, True, (*STREAMS, "independent")),
     "remembering": (base_module.MetaLearner, "_remember", 1, True, (*LEARNERS,)),
     # Only a call that starts over reaches these.

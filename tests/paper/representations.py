@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import reference as ref
-from tailored.paper.representation import Conditioning, Factored, Range
+from tailored.paper.algorithm_1 import StepSizes, Trajectory
+from tailored.paper.projection import FactoredH
+from tailored.paper.representation import Conditioning
 
 #: (d, k): never square, k = 1 and d = 1 included.
 SHAPES = [(3, 5), (5, 3), (4, 1), (1, 4), (2, 7), (7, 2)]
@@ -57,8 +59,8 @@ def from_tensor(M, C, rank=None):
     if rank is None:
         turn = np.linalg.qr(np.random.default_rng(p).normal(size=P.shape))[0]
         basis, P = basis @ turn, turn.T @ P @ turn
-    iterate = Factored(C, k, rank)
-    iterate.range = Range(np.asfortranarray(basis), np.asfortranarray(P))
+    iterate = Trajectory(StepSizes(1.0, 1.0), C, k, rank)
+    iterate.H = FactoredH(np.asfortranarray(basis), np.asfortranarray(P))
     return iterate
 
 

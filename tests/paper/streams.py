@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import reference as ref
 from tailored import losses
-from tailored.paper.algorithm_1 import StreamBatch, Trajectory, run
+from tailored.paper.algorithm_1 import run
 from tailored.tasks.rows import Rows
 
 _PARAMETERS = {"pinball": 0.3, "epsilon_insensitive": 0.2, "huber": 0.6}
@@ -51,22 +53,26 @@ def rows_of(tasks):
     )
 
 
-def batch_of(tasks, phis, squared_scale=None):
-    scale = np.ones(len(phis)) if squared_scale is None else squared_scale
-    return StreamBatch(rows_of(tasks), phis, scale)
+class Batch(NamedTuple):
+    """Arguments of `run`: tasks, their features, and factors of their steps of H."""
+
+    rows: Rows
+    phis: np.ndarray
+    factors: np.ndarray
+
+
+def batch_of(tasks, phis, factors=None):
+    return Batch(rows_of(tasks), phis, np.ones(len(phis)) if factors is None else factors)
 
 
 def part(batch, begin, end):
     """Tasks begin .. end - 1 of a batch."""
-    return StreamBatch(batch.rows.tasks(begin, end), *(values[begin:end] for values in batch[1:]))
+    return Batch(batch.rows.tasks(begin, end), *(values[begin:end] for values in batch[1:]))
 
 
 def advance(trajectory, batch, surrogate):
-    return run([trajectory], batch, surrogate)[0]
-
-
-def start(steps, C0, k, rank=None):
-    return Trajectory.start(steps, C0, k, rank)
+    run([trajectory], *batch, surrogate)
+    return trajectory
 
 
 def close(actual, expected, tol=1e-8):
@@ -78,13 +84,13 @@ def close(actual, expected, tol=1e-8):
 
 def same(first, second):
     """Bit for bit: two trajectories with the same steps, iterates and averages."""
-    assert (first.n_steps, first.failure) == (second.n_steps, second.failure)
+    assert (first.mean.count, first.failure) == (second.mean.count, second.failure)
     for one, two in zip(arrays_of(first), arrays_of(second), strict=True):
         np.testing.assert_array_equal(one, two)
 
 
 def arrays_of(trajectory):
     """What a run has learned; one that failed has no average."""
-    iterate, average = trajectory.iterate, None if trajectory.failure else trajectory.average()
-    arrays = [iterate.C, iterate.range.E, iterate.P]
+    average = None if trajectory.failure else trajectory.average()
+    arrays = [trajectory.C, trajectory.H.E, np.tril(trajectory.H.P)]
     return arrays if average is None else [*arrays, average.C, average.root]

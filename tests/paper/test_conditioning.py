@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 import reference as ref
 from representations import MANY, close, from_tensor, learned, random_pair, random_psd, shapes
-from tailored.paper.representation import Conditioning, Factored, project_psd
+from tailored.paper.algorithm_1 import StepSizes, Trajectory
+from tailored.paper.projection import project_psd
+from tailored.paper.representation import Conditioning
 
 # --- values --------------------------------------------------------------------------------------
 
@@ -30,9 +32,8 @@ def test_evaluation_is_the_kronecker_product_of_the_paper(d, k, p):
     close(conditioning.mean(phis.T @ phis / 5), expected.mean(axis=0), 1e-12)
     for phi, tau in zip(phis, expected, strict=True):
         close(ref.tau_from_tensor(M, C, phi), tau, 1e-12)
-        close(conditioning(phi), tau, 1e-12)
         for iterate in (from_tensor(M, C), from_tensor(M, C, MANY)):
-            close(iterate(phi), tau, 1e-12)
+            close(iterate.theta(phi), tau, 1e-12)
 
 
 @shapes
@@ -45,9 +46,9 @@ def test_constant_is_C_whatever_the_side_information(d, k):
     assert conditioning.evaluate(phis[:0]).shape == (0, d, d)
     np.testing.assert_array_equal(conditioning.H, np.zeros((d * k, d * k)))
     for phi in phis:
-        np.testing.assert_array_equal(conditioning(phi), C)
         for rank in (None, 2):
-            np.testing.assert_array_equal(Factored(C, k, rank)(phi), C)
+            iterate = Trajectory(StepSizes(1.0, 1.0), C, k, rank)
+            np.testing.assert_array_equal(iterate.theta(phi), C)
 
 
 @shapes
@@ -71,7 +72,7 @@ def test_trace_of_tau_is_at_most_that_of_H_times_the_squared_norm_of_phi(d, k):
     aligned = np.einsum("qi,h->qih", rng.normal(size=(4, d)), phi)
     for tensor, sharp in ((M, False), (aligned, True)):
         conditioning = learned(tensor, C)
-        value = np.trace(conditioning(phi)) - np.trace(C)
+        value = np.trace(conditioning.evaluate(phi[None])[0]) - np.trace(C)
         bound = np.trace(conditioning.H) * (phi @ phi)
         assert value <= bound * (1 + 1e-12)
         assert (value > bound * (1 - 1e-12)) == (sharp or k == 1)
@@ -86,10 +87,10 @@ def test_directions_of_phi_are_orthogonal_and_of_equal_length(d, k):
     V = np.column_stack([np.outer(phi, e).flatten(order="F") for e in np.eye(d)])
     close(V, ref.lift(d, phi), 1e-15)
     close(V.T @ V, phi @ phi * np.eye(d), 1e-12)
-    conditioning = Factored(np.eye(d), k)
-    conditioning.step(-np.eye(d), phi, 0.0, 1.0)
-    close(conditioning.dense_H(), V @ V.T, 1e-12)
-    assert np.linalg.norm(conditioning.dense_H(), 2) == pytest.approx(phi @ phi, rel=1e-12)
+    iterate = Trajectory(StepSizes(0.0, 1.0), np.eye(d), k)
+    iterate.step(-np.eye(d), phi)
+    close(iterate.dense_H(), V @ V.T, 1e-12)
+    assert np.linalg.norm(iterate.dense_H(), 2) == pytest.approx(phi @ phi, rel=1e-12)
 
 
 # --- the cone

@@ -20,14 +20,12 @@ from representations import (
     shapes,
     step_size,
 )
-from tailored.paper.algorithm_1 import RunningMean
-from tailored.paper.representation import Factored
+from tailored.paper.algorithm_1 import RunningMean, StepSizes, Trajectory
 
 
 def orthonormal(factored, tol=1e-12):
-    np.testing.assert_allclose(
-        factored.range.E.T @ factored.range.E, np.eye(len(factored.P)), atol=tol
-    )
+    E = factored.H.E
+    np.testing.assert_allclose(E.T @ E, np.eye(E.shape[1]), atol=tol)
 
 
 # --- steps ---------------------------------------------------------------------------------------
@@ -58,18 +56,18 @@ def test_steps_are_those_of_the_paper(d, k, phis, step_C, step_H):
     rng = np.random.default_rng([d, k, SCENARIOS.index(phis)])
     C0 = random_psd(rng, d)
     H, C = np.zeros((d * k, d * k)), C0
-    exact, limited = Factored(C0, k), Factored(C0, k, MANY)
+    exact, limited = (Trajectory(StepSizes(step_C, step_H), C0, k, rank) for rank in (None, MANY))
     scale = 0.0
     for phi in scenario(rng, k, 60, phis):
         gradient = random_gradient(rng, d, n=3, lipschitz=0.3)
         H, C = reference_step(H, C, gradient, phi, step_C, step_H)
         for conditioning in (exact, limited):
-            conditioning.step(gradient, phi, step_C, step_H)
+            conditioning.step(gradient, phi)
             close(conditioning.C, C)
         scale = max(scale, step_size(gradient, phi, step_H))
         for conditioning in (exact, limited):
             close(conditioning.dense_H(), H, scale=scale)
-            close(conditioning(phi), ref.tau(H, C, phi))
+            close(conditioning.theta(phi), ref.tau(H, C, phi))
             orthonormal(conditioning, 1e-9)
 
 
@@ -82,13 +80,14 @@ def test_the_basis_stays_orthonormal_if_features_are_nearly_the_same(d, k, sprea
     """
     for seed in range(3):
         rng = np.random.default_rng([d, k, seed])
-        factored, H, C = Factored(np.eye(d), k, rank), np.zeros((d * k, d * k)), np.eye(d)
+        factored = Trajectory(StepSizes(0.05, 0.5), np.eye(d), k, rank)
+        H, C = np.zeros((d * k, d * k)), np.eye(d)
         centre = rng.normal(size=k)
         for t in range(80):
             phi = centre + spread * rng.normal(size=k) if t < 60 else rng.normal(size=k)
             gradient = random_gradient(rng, d, n=3, lipschitz=0.3)
             H, C = reference_step(H, C, gradient, phi, 0.05, 0.5)
-            factored.step(gradient, phi, 0.05, 0.5)
+            factored.step(gradient, phi)
             orthonormal(factored, 1e-11)
             close(factored.dense_H(), H, 1e-11, step_size(gradient, phi, 0.5))
 
@@ -99,18 +98,18 @@ def test_the_basis_stays_orthonormal_if_features_are_nearly_the_same(d, k, sprea
 def test_a_direction_that_is_projected_away_leaves_nothing_behind(d, k, rank, size):
     """Rounding noise beside the largest direction is not a direction, in any units."""
     rng = np.random.default_rng([d, k])
-    factored = Factored(np.eye(d), k, rank)
+    factored = Trajectory(StepSizes(0.1, size), np.eye(d), k, rank)
     for phi in rng.normal(size=(5, k)):
-        factored.step(random_psd(rng, d), phi, 0.1, size)
-        assert factored.range.E.shape == (d * k, 0)
+        factored.step(random_psd(rng, d), phi)
+        assert factored.H.E.shape == (d * k, 0)
     phi, u = rng.normal(size=k), rng.normal(size=d)
     for _ in range(2):
-        factored.step(-np.outer(u, u), phi, 0.1, size)
-        assert factored.range.E.shape == (d * k, 1)
+        factored.step(-np.outer(u, u), phi)
+        assert factored.H.E.shape == (d * k, 1)
         vector = np.kron(u, phi)
         close(factored.dense_H(), size * np.outer(vector, vector), 1e-12)
-        factored.step(3 * np.outer(u, u) + np.eye(d), phi, 0.1, size)
-        assert factored.range.E.shape == (d * k, 0)
+        factored.step(3 * np.outer(u, u) + np.eye(d), phi)
+        assert factored.H.E.shape == (d * k, 0)
 
 
 @shapes
@@ -118,13 +117,14 @@ def test_a_direction_that_is_projected_away_leaves_nothing_behind(d, k, rank, si
 def test_limited_rank_is_the_best_truncation_of_the_same_step(d, k, rank):
     rng = np.random.default_rng([d, k, rank])
     C = np.eye(d)
-    factored = Factored(C, k, rank)
+    factored = Trajectory(StepSizes(0.05, 0.7), C, k, rank)
     for phi in rng.normal(size=(40, k)):
         gradient = random_gradient(rng, d, lipschitz=0.2)
         full, C = reference_step(factored.dense_H(), C, gradient, phi, 0.05, 0.7)
-        factored.step(gradient, phi, 0.05, 0.7)
-        assert factored.range.E.shape[1] == len(factored.P) <= rank
-        np.testing.assert_array_equal(factored.P, np.diag(factored.P.diagonal()))
+        factored.step(gradient, phi)
+        P = factored.H.P
+        assert factored.H.E.shape[1] == len(P) <= rank
+        np.testing.assert_array_equal(P, np.diag(P.diagonal()))
         close(factored.dense_H(), ref.best_rank(full, rank), scale=step_size(gradient, phi, 0.7))
         close(factored.C, C)
 
@@ -138,7 +138,8 @@ def test_limited_rank_is_the_best_truncation_of_the_same_step(d, k, rank):
 def test_the_running_average_is_truncated_after_every_term(d, k, rank):
     """With a rank that is not reached, it is the mean of the iterates."""
     rng = np.random.default_rng([d, k])
-    iterate, mean = Factored(random_psd(rng, d), k, rank), RunningMean(d, k, rank)
+    iterate = Trajectory(StepSizes(0.1, 0.5), random_psd(rng, d), k, rank)
+    mean = RunningMean(d, k, rank)
     mean_H, mean_C = np.zeros((d * k, d * k)), np.zeros((d, d))
     for t, phi in enumerate(rng.normal(size=(30, k))):
         mean.add(iterate)
@@ -148,7 +149,7 @@ def test_the_running_average_is_truncated_after_every_term(d, k, rank):
         assert average.root.shape[1] <= rank
         close(average.H, mean_H, 1e-10)
         close(average.C, mean_C, 1e-12)
-        iterate.step(random_gradient(rng, d, lipschitz=0.2), phi, 0.1, 0.5)
+        iterate.step(random_gradient(rng, d, lipschitz=0.2), phi)
 
 
 def assert_psd(matrix, noise):
@@ -175,7 +176,8 @@ def test_every_iterate_and_every_average_is_positive_semidefinite(
     rng = np.random.default_rng(seed)
     C0 = random_psd(rng, d, rank=rng.integers(0, d + 1))
     step_C, step_H = 10.0 ** steps[0], 10.0 ** steps[1]
-    exact, limited, mean = Factored(C0, k), Factored(C0, k, rank), RunningMean(d, k, rank)
+    exact, limited = (Trajectory(StepSizes(step_C, step_H), C0, k, limit) for limit in (None, rank))
+    mean = RunningMean(d, k, rank)
     H, C = np.zeros((d * k, d * k)), C0
     pool = 10.0**phi_scale * rng.normal(size=(8, k))
     moved_C, moved_H = np.abs(C0).max(), 0.0
@@ -187,7 +189,7 @@ def test_every_iterate_and_every_average_is_positive_semidefinite(
         mean.add(limited)
         H, C = reference_step(H, C, gradient, phi, step_C, step_H)
         for conditioning in (exact, limited):
-            conditioning.step(gradient, phi, step_C, step_H)
+            conditioning.step(gradient, phi)
         moved_C = max(moved_C, step_size(gradient, np.ones(1), step_C))
         moved_H = max(moved_H, step_size(gradient, phi, step_H))
         noise_C, noise_H = 1e-4 * moved_C, 1e-4 * moved_H
@@ -195,11 +197,11 @@ def test_every_iterate_and_every_average_is_positive_semidefinite(
         if rank == MANY:
             close(limited.dense_H(), H, 1e-8, scale=noise_H)
         average = mean.average(limited)
-        for conditioning, H_found in (
-            (exact, exact.dense_H()),
-            (limited, limited.dense_H()),
-            (average, average.H),
+        for found, H_found, tau in (
+            (exact, exact.dense_H(), exact.theta(phi)),
+            (limited, limited.dense_H(), limited.theta(phi)),
+            (average, average.H, average.evaluate(phi[None])[0]),
         ):
-            assert_psd(conditioning.C, noise_C)
+            assert_psd(found.C, noise_C)
             assert_psd(H_found, noise_H)
-            assert_psd(conditioning(phi), noise_C + noise_H * phi @ phi)
+            assert_psd(tau, noise_C + noise_H * phi @ phi)

@@ -16,6 +16,7 @@ from tailored.paper.feature_maps import (
     RidgeEstimate,
     SideVector,
     Transformer,
+    features_of,
     get_feature_map,
 )
 
@@ -202,7 +203,7 @@ def test_messages(tasks):
     with pytest.raises(ValueError, match=r"side_info"):
         SideVector().fit(tasks)
     with pytest.raises(ValueError, match=r"task 1"):
-        CallableMap(lambda task: [1.0] if task.label == 0 else [np.nan]).transform(tasks)
+        features_of(CallableMap(lambda task: [1.0] if task.label == 0 else [np.nan]), tasks)
     with pytest.raises(ValueError, match=r"must return vectors of one length; got \[1, 2, 3"):
         CallableMap(lambda task: [1.0] * (1 + task.label)).transform(tasks)
     with pytest.raises(ValueError, match="a vector of numbers; for task 0 it returned 'a'"):

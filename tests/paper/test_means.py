@@ -9,8 +9,7 @@ import reference as ref
 from streams import close
 from tailored import ConditionalLearner, TaskSet, load
 from tailored.paper import ProjectedSGD
-from tailored.paper.algorithm_1 import BLOCK, ExactMean
-from tailored.paper.representation import Factored
+from tailored.paper.algorithm_1 import BLOCK, ExactMean, StepSizes, Trajectory
 
 
 def surrogate_steps(rng, d, k, n_steps, phis="fresh"):
@@ -34,17 +33,15 @@ def test_exact_mean_is_the_mean_of_the_iterates(d, k, phis):
     """
     rng = np.random.default_rng([d, k, len(phis)])
     C0 = np.diag(np.arange(1.0, d + 1))
-    exact, mean, seldom = Factored(C0, k), ExactMean(d, k), ExactMean(d, k)
+    exact = Trajectory(StepSizes(0.1, 0.4), C0, k)
+    mean, seldom = ExactMean(d, k), ExactMean(d, k)
     Hs, Cs = [], []
     for gradient, phi in surrogate_steps(rng, d, k, 2 * BLOCK + 5, phis):
         Hs.append(exact.dense_H())
         Cs.append(exact.C.copy())
         for one in (mean, seldom):
             one.add(exact)
-        exact.step(gradient, phi, 0.1, 0.4)
-        for one in (mean, seldom):
-            if exact.change is not None:
-                one.follow(exact.change)
+        exact.step(gradient, phi)
         found = mean.average(exact)
         close(found.H, np.mean(Hs, axis=0), 1e-10)
         close(found.C, np.mean(Cs, axis=0), 1e-10)

@@ -34,11 +34,6 @@ def random_thetas(rng, T, d, rank=None):
     return np.matmul(roots, roots.transpose(0, 2, 1)) + (0.1 * np.eye(d) if rank is None else 0.0)
 
 
-def task(rows, t):
-    part = slice(rows.offsets[t], rows.offsets[t + 1])
-    return rows.X[part], rows.y[part]
-
-
 def symmetric_direction(rng, d):
     direction = rng.normal(size=(d, d))
     return (direction + direction.T) / 2
@@ -67,21 +62,18 @@ def test_surrogate_value_and_gradients_are_those_of_the_paper(name, rank):
     rng = np.random.default_rng(7)
     d, T = 4, len(SIZES)
     rows, thetas = random_rows(rng, SIZES, d, name), random_thetas(rng, T, d, rank)
-    result = Surrogate(WithinTask(loss, tol=TOL[name]), L)(rows, thetas)
-    assert result.value.shape == result.gram.shape == (T,)
-    assert result.u.shape == (T, d)
+    objective = Surrogate(WithinTask(loss, tol=TOL[name]), L)
     for t in range(T):
-        X, y = task(rows, t)
-        expected = ref.surrogate(thetas[t], X, y, reference, L)
-        assert result.value[t] == pytest.approx(expected, rel=1e-9, abs=1e-12)
-        alpha = ref.exact(X, y, thetas[t], reference).alpha
-        gradient = ref.surrogate_gradient(X, alpha, L)
-        np.testing.assert_allclose(result.theta(t, X), gradient, rtol=0, atol=1e-8)
-        u = X.T @ alpha / max(len(y), 1)
-        np.testing.assert_allclose(result.u[t], u, rtol=0, atol=1e-8)
-    empty = SIZES.index(0)
-    assert result.value[empty] == 0
-    assert not result.theta(empty, np.zeros((0, d))).any()
+        one = rows.tasks(t, t + 1)
+        value, gradient = objective(one, thetas[t])
+        expected = ref.surrogate(thetas[t], one.X, one.y, reference, L)
+        assert value == pytest.approx(expected, rel=1e-9, abs=1e-12)
+        alpha = ref.exact(one.X, one.y, thetas[t], reference).alpha
+        expected = ref.surrogate_gradient(one.X, alpha, L)
+        np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-8)
+        if not len(one.y):
+            assert value == 0
+            assert not gradient.any()
 
 
 @every_loss
@@ -90,15 +82,14 @@ def test_surrogate_with_the_online_algorithm_uses_its_subgradients(name):
     rng = np.random.default_rng(8)
     d, T = 4, len(SIZES)
     rows, thetas = random_rows(rng, SIZES, d, name), random_thetas(rng, T, d)
-    result = Surrogate(WithinTask(loss, inner="online"), L)(rows, thetas)
+    objective = Surrogate(WithinTask(loss, inner="online"), L)
     for t in range(T):
-        X, y = task(rows, t)
-        s = ref.online(X, y, thetas[t], reference.subgradient).alpha
-        np.testing.assert_allclose(
-            result.theta(t, X), ref.surrogate_gradient(X, s, L), rtol=0, atol=1e-10
-        )
-        np.testing.assert_allclose(result.u[t], X.T @ s / max(len(y), 1), rtol=0, atol=1e-10)
-    assert np.isfinite(result.value).all()
+        one = rows.tasks(t, t + 1)
+        value, gradient = objective(one, thetas[t])
+        s = ref.online(one.X, one.y, thetas[t], reference.subgradient).alpha
+        expected = ref.surrogate_gradient(one.X, s, L)
+        np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-10)
+        assert np.isfinite(value)
 
 
 @every_loss
@@ -108,13 +99,13 @@ def test_surrogate_gradients_are_finite_differences(name):
     d, sizes = 3, [7, 1, 12]
     rows, thetas = random_rows(rng, sizes, d, name), random_thetas(rng, len(sizes), d)
     objective = Surrogate(WithinTask(loss, tol=TOL[name]), L)
-    result = objective(rows, thetas)
     E = symmetric_direction(rng, d)
-    in_theta = central(lambda h: objective(rows, thetas + h * E).value, 1e-3)
-    for t in range(len(sizes)):
-        G = result.theta(t, task(rows, t)[0])
+    for t, theta in enumerate(thetas):
+        one = rows.tasks(t, t + 1)
+        G = objective(one, theta)[1]
         np.testing.assert_array_equal(G, G.T)
-        assert in_theta[t] == pytest.approx(np.sum(G * E), rel=2e-7, abs=2e-7)
+        slope = central(lambda h, one=one, theta=theta: objective(one, theta + h * E)[0], 1e-3)
+        assert slope == pytest.approx(np.sum(G * E), rel=2e-7, abs=2e-7)
 
 
 @every_loss
@@ -124,14 +115,14 @@ def test_surrogate_gradient_is_one_sided_on_the_border_of_the_cone(name, rank):
     loss, _, L = CASES[name]
     rng = np.random.default_rng(10 + rank)
     d = 4
-    rows, thetas = random_rows(rng, [9], d, name), random_thetas(rng, 1, d, rank)
+    rows, theta = random_rows(rng, [9], d, name), random_thetas(rng, 1, d, rank)[0]
     objective = Surrogate(WithinTask(loss, tol=TOL[name]), L)
-    result = objective(rows, thetas)
+    gradient = objective(rows, theta)[1]
     for _ in range(3):
         z = rng.normal(size=d)
         E = np.outer(z, z)
-        slope = one_sided(lambda h, E=E: objective(rows, thetas + h * E).value[0], 1e-4)
-        assert slope == pytest.approx(np.sum(result.theta(0, rows.X) * E), rel=1e-6, abs=1e-6)
+        slope = one_sided(lambda h, E=E: objective(rows, theta + h * E)[0], 1e-4)
+        assert slope == pytest.approx(np.sum(gradient * E), rel=1e-6, abs=1e-6)
 
 
 @every_loss
@@ -144,14 +135,15 @@ def test_the_form_through_the_pseudo_inverse_only_sees_the_range(name):
     L = 0.1 * L  # strong signal, so that leaving 0 lowers the objective
     full = random_thetas(rng, 1, d)
     X, y = rows.X, rows.y
-    dual = Surrogate(WithinTask(loss, tol=TOL[name]), L)(rows, full).theta(0, X)
+    objective = Surrogate(WithinTask(loss, tol=TOL[name]), L)
+    dual = objective(rows, full[0])[1]
     w = ref.exact(X, y, full[0], reference).w
     np.testing.assert_allclose(
         ref.surrogate_gradient_primal(X, w, full[0], L), dual, rtol=0, atol=1e-7
     )
 
     zero = np.zeros((d, d))
-    dual = Surrogate(WithinTask(loss, tol=TOL[name]), L)(rows, zero[None]).theta(0, X)
+    dual = objective(rows, zero)[1]
     assert np.linalg.eigvalsh(dual)[0] < -1e-3
     assert np.abs(ref.project_psd(-dual)).max() > 1e-3
     w = ref.exact(X, y, zero, reference).w

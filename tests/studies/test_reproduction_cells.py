@@ -13,7 +13,7 @@ from studies.reproduction.config import ExperimentConfig, load_config, parse_con
 from studies.reproduction.protocol import prepare
 from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet, UnconditionalLearner
 from tailored.paper import ProjectedSGD
-from tailored.paper.representation import Factored
+from tailored.paper.algorithm_1 import Trajectory
 from tailored.paper.step_size import PAPER_STEP_SIZES
 from tiny import TINY
 
@@ -82,13 +82,13 @@ def test_cell_is_the_paper_s_algorithm(tiny, method, inner, step):
 
 @pytest.mark.parametrize("method", ["unconditional", "conditional"])
 def test_overflow_is_an_infinite_error_and_no_crash(tiny, monkeypatch, method):
-    real, seen = Factored.step, []
+    real, seen = Trajectory.step, []
 
-    def step(iterate, gradient, *arguments):
+    def step(trajectory, gradient, *arguments):
         seen.append(len(seen))
-        real(iterate, np.full_like(gradient, 1e308) if seen[-1] == 3 else gradient, *arguments)
+        real(trajectory, np.full_like(gradient, 1e308) if seen[-1] == 3 else gradient, *arguments)
 
-    monkeypatch.setattr(Factored, "step", step)
+    monkeypatch.setattr(Trajectory, "step", step)
     result = run_cells(tiny, [Cell("tiny", 0, method, 1)])[0]
     assert seen == [0, 1, 2, 3]
     assert result.validation == np.inf

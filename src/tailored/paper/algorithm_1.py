@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import joblib
 import numpy as np
@@ -35,46 +35,35 @@ from scipy.linalg.lapack import dpstrf
 
 from .._utils.records import Record
 from .._utils.threads import single_threaded_blas
-from ..tasks.rows import Array, Rows, dense, segment_sums
-from .representation import RANK_TOLERANCE, Change, Conditioning, Factored, finite
+from ..tasks.rows import Array, Rows, dense
+from .projection import FactoredH, finite, project_psd
+from .representation import RANK_TOLERANCE, Conditioning
 from .within_task import WithinTask
 
 #: Maximum dimension dk of a dense average of H (2 GB), and number of steps whose changes are added
 #: to it together.
 LARGEST_DENSE, BLOCK = 16_000, 16
 
-
-class SurrogateGradient(NamedTuple):
-    """Values (T,), vectors u (T, d), and factors 2L²/n² (T,) of XᵀX in the gradients of T tasks."""
-
-    value: Array
-    u: Array
-    gram: Array
-
-    def theta(self, t: int, X: Array) -> Array:
-        """Return the gradient in θ of task ``t`` with rows ``X``, a (d, d) matrix."""
-        u = self.u[t]
-        return np.asarray(np.outer(-0.5 * u, u) + self.gram[t] * (X.T @ X))
+#: φ, ``moved`` (d, d) and R (dk, p) of a step that changed H by ``(I ⊗ φ) moved (I ⊗ φᵀ) + R Rᵀ``,
+#: where R Rᵀ is the change by the projection.
+Change = tuple[Array, Array, Array]
 
 
 @dataclass(frozen=True)
 class Surrogate:
-    """The surrogate of a within-task algorithm, with L."""
+    """The surrogate of a within-task algorithm, with the Lipschitz constant L."""
 
     algorithm: WithinTask
     lipschitz: float
 
-    def __call__(self, rows: Rows, thetas: Array) -> SurrogateGradient:
-        """Return values and gradients at representations ``thetas`` (T, d, d)."""
-        solution, sizes = self.algorithm.solve(rows, thetas), rows.sizes
-        n = np.maximum(sizes, 1)
-        u = segment_sums(rows.X * solution.alpha[:, None], rows.offsets) / n[:, None]
-        gram = np.where(sizes > 0, 2.0 * self.lipschitz**2 / n**2, 0.0)
-        energy = np.empty(len(n))
-        for t, theta in enumerate(thetas):
-            X = rows.X[rows.offsets[t] : rows.offsets[t + 1]]
-            energy[t] = np.einsum("ij,ij->", X @ theta, X)
-        return SurrogateGradient(solution.value + gram * energy, u, gram)
+    def __call__(self, task: Rows, theta: Array) -> tuple[float, Array]:
+        """Return the value L(θ) for one task (Eq. 22) and its gradient G (d, d) (Eq. 108)."""
+        X, n = task.X, max(len(task.y), 1)
+        solution = self.algorithm.solve(task, theta[None])
+        u = (X * solution.alpha[:, None]).sum(axis=0) / n
+        trace_gradient = (2.0 * self.lipschitz**2 / n**2) * (X.T @ X)
+        value = float(solution.value[0] + np.sum(theta * trace_gradient))
+        return value, np.outer(-0.5 * u, u) + trace_gradient
 
 
 @dataclass(frozen=True)
@@ -88,17 +77,93 @@ class StepSizes(Record):
         return f"{self.C:g}" if self.C == self.H else f"(C: {self.C:g}, H: {self.H:g})"
 
 
-class StreamBatch(NamedTuple):
-    """Training tasks in stream order.
+class Trajectory:
+    """A run of Algorithm 1: the iterate (H_t, C_t), and the mean of those before it.
 
-    ``squared_scale`` is c², the mean of ‖φ‖², or 1 without scaling.  Dividing φ by c is the same as
-    multiplying the step of H by c⁻⁴.  `fit` uses one value for all tasks.  A stream uses the
-    running mean up to and including each task.
+    H is stored as ``γ · E P Eᵀ`` with its step size γ, so the steps of ``E P Eᵀ`` do not depend on
+    γ as long as the gradients do not.  With a ``rank``, H keeps its leading directions after every
+    step, at most this many.
     """
 
-    rows: Rows
-    phis: Array  # features φ of the tasks, (T, k)
-    squared_scale: Array  # (T,)
+    def __init__(self, steps: StepSizes, C0: Array, n_side: int, rank: int | None = None) -> None:
+        """Start at ``C = C0``, ``H = 0``; H stays zero without a step or without features."""
+        self.steps, self.n_side, self.rank = steps, n_side, rank
+        self.C, self.H = C0, FactoredH.zero(len(C0) * n_side)
+        self.change: Change | None = None  # of H in the last step; None if there is a rank
+        self.mean = RunningMean(len(C0), n_side, rank)
+        if rank is None and n_side > 0 and steps.H > 0:
+            self.mean = ExactMean(len(C0), n_side)
+        self.failure: str | None = None  # why the run stopped, if its iterates overflowed
+
+    def theta(self, phi: Array) -> Array:
+        """Return θ_t, the value of τ at the features ``phi`` (k,)."""
+        if not len(self.H.P):
+            return self.C
+        return np.asarray(self.steps.H * self.H.at(phi) + self.C)
+
+    @property
+    def root(self) -> Array:
+        """A with ``H = A Aᵀ``, for an iterate with a limited rank, whose P is diagonal."""
+        return self.H.E * np.sqrt(self.steps.H * self.H.P.diagonal())
+
+    def dense_H(self) -> Array:
+        """Return H as a (dk, dk) matrix."""
+        return self.steps.H * self.H.dense()
+
+    def average(self) -> Conditioning:
+        """Return the mean of the iterates as a conditioning function."""
+        return self.mean.average(self)
+
+    def advance(
+        self,
+        task: Rows,
+        phi: Array,
+        factor: float,
+        surrogate: Surrogate,
+        shared: dict[Any, tuple[FactoredH, Array]],
+    ) -> None:
+        """Add the iterate to the mean and take a step; an overflow stops the run (``failure``)."""
+        if self.failure is not None:
+            return
+        try:
+            self.mean.add(self)
+            value, gradient = surrogate(task, self.theta(phi))
+            if not np.isfinite(value):
+                raise OverflowError("the surrogate is no longer finite")
+            self.step(gradient, phi, factor, shared)
+        except OverflowError as error:
+            self.failure = str(error)
+
+    def step(
+        self,
+        gradient: Array,
+        phi: Array,
+        factor: float = 1.0,
+        shared: dict[Any, tuple[FactoredH, Array]] | None = None,
+    ) -> None:
+        """Take the projected step for the gradient G (d, d); ``factor`` multiplies the step of H.
+
+        Runs that take steps at the same φ can have a dictionary ``shared``, so that equal steps of
+        H are computed once. The signs of the residuals, and hence the gradients of piecewise-linear
+        losses, are often equal for different small step sizes.
+        """
+        gamma_C, gamma_H = self.steps.C, self.steps.H
+        if gamma_C != 0.0:
+            self.C = finite(project_psd(finite(self.C - gamma_C * gradient, "C")), "C")
+        self.change = None
+        moved = -factor * gradient
+        if gamma_H == 0.0 or phi @ phi == 0.0 or not moved.any():
+            return
+        change = finite(gamma_H * moved, "H")
+        shared = {} if shared is None else shared
+        key = self.H if len(self.H.P) else None, moved.tobytes(), self.rank
+        if key not in shared:
+            shared[key] = self.H.step(moved, phi, self.rank)
+        H, restored = shared[key]
+        finite(gamma_H * H.P.diagonal(), "H")
+        if self.rank is None:
+            self.change = phi, change, finite(np.sqrt(gamma_H) * restored, "H")
+        self.H = H
 
 
 class RunningMean:
@@ -109,15 +174,15 @@ class RunningMean:
         self.C = np.zeros((n_features, n_features))
         self.root = np.zeros((n_features * n_side, 0))  # A, where A Aᵀ is the mean of H
 
-    def add(self, iterate: Factored) -> None:
-        """Add an iterate, before its step."""
+    def add(self, run: Trajectory) -> None:
+        """Add the iterate of a run, before its step."""
         self.count += 1
         share = 1.0 / self.count
-        self.C = (1.0 - share) * self.C + share * iterate.C
-        self._add_H(iterate, share)
+        self.C = (1.0 - share) * self.C + share * run.C
+        self._add_H(run, share)
 
-    def _add_H(self, iterate: Factored, share: float) -> None:
-        root = np.hstack([np.sqrt(1.0 - share) * self.root, np.sqrt(share) * iterate.root])
+    def _add_H(self, run: Trajectory, share: float) -> None:
+        root = np.hstack([np.sqrt(1.0 - share) * self.root, np.sqrt(share) * run.root])
         if not root.shape[1]:
             return
         values, vectors = np.linalg.eigh(finite(root.T @ root, "H"))
@@ -126,11 +191,8 @@ class RunningMean:
             first = max(first, len(values) - self.rank)
         self.root = root @ vectors[:, first:]
 
-    def follow(self, change: Change) -> None:
-        """Use the change of H in the step; only `ExactMean` needs it."""
-
-    def average(self, iterate: Factored) -> Conditioning:
-        """Return the mean of all added iterates; ``iterate`` is only used by `ExactMean`."""
+    def average(self, run: Trajectory) -> Conditioning:
+        """Return the mean of all added iterates of the run."""
         return Conditioning(self.C, self.root)
 
 
@@ -160,41 +222,41 @@ class ExactMean(RunningMean):
         self.moved = np.zeros((n_features, n_features, n_side, n_side))
         self.pending: list[tuple[int, Change]] = []
 
-    def _add_H(self, iterate: Factored, share: float) -> None:
-        """Wait for the change of H in `follow`."""
+    def _add_H(self, run: Trajectory, share: float) -> None:
+        self.follow(run.change, self.count - 1)
 
-    def follow(self, change: Change) -> None:
-        self.pending.append((self.count, change))
-        if len(self.pending) == BLOCK:
-            self.flush()
-
-    def average(self, iterate: Factored) -> Conditioning:
+    def average(self, run: Trajectory) -> Conditioning:
         # Use a copy: the blocks, and hence the rounding, must not depend on when this is called.
         sums = deepcopy(self)
+        sums.follow(run.change, self.count)
         sums.flush()
         # Of the symmetric matrices, only the lower triangles are computed and read.
         weighted = sums.restored + sums.moved.transpose(0, 2, 1, 3).reshape(sums.restored.shape)
-        H = iterate.dense_H() - weighted / self.count
+        H = run.dense_H() - weighted / self.count
         # What is this small beside the summed steps is rounding errors that their cancellation
         # left.
         noise = 10.0 * RANK_TOLERANCE * np.abs(sums.moved).max() / self.count
         return Conditioning(self.C, pivoted_root(H, noise))
+
+    def follow(self, change: Change | None, step: int) -> None:
+        """Add the change of H in a step to the sums, in blocks."""
+        if change is not None:
+            self.pending.append((step, change))
+        if len(self.pending) == BLOCK:
+            self.flush()
 
     def flush(self) -> None:
         """Add the pending changes to the sums."""
         if not self.pending:
             return
         d, _, k, _ = self.moved.shape
-        moved = np.array([weight * change.moved.ravel() for weight, change in self.pending])
-        phis = np.array([change.phi for _, change in self.pending])
+        moved = np.array([step * moved.ravel() for step, (_, moved, _) in self.pending])
+        phis = np.array([phi for _, (phi, _, _) in self.pending])
         outer = (phis[:, :, None] * phis[:, None, :]).reshape(-1, k * k)
         self.moved += (moved.T @ outer).reshape(d, d, k, k)
-        # Positive values are rounding noise within the tolerance of the projection.
-        removed = np.hstack(
-            [each.removed * np.sqrt(w * np.maximum(-each.values, 0.0)) for w, each in self.pending]
-        )
-        if removed.size:
-            columns = np.asfortranarray(removed)
+        restored = np.hstack([np.sqrt(step) * R for step, (_, _, R) in self.pending])
+        if restored.size:
+            columns = np.asfortranarray(restored)
             self.restored = dsyrk(1.0, columns, beta=1.0, c=self.restored, lower=1, overwrite_c=1)
         self.pending = []
 
@@ -212,77 +274,34 @@ def pivoted_root(H: Array, noise: float) -> Array:
     return root
 
 
-@dataclass
-class Trajectory:
-    """One run of Algorithm 1.  It can be continued; the pieces of a stream do not affect it."""
-
-    steps: StepSizes
-    iterate: Factored  # (H_t, C_t)
-    mean: RunningMean  # mean of (H_1, C_1) .. (H_t, C_t)
-    n_steps: int = 0  # number of tasks used
-    failure: str | None = None  # why the run stopped, if its iterates overflowed
-
-    @classmethod
-    def start(cls, steps: StepSizes, C0: Array, n_side: int, rank: int | None) -> Trajectory:
-        """Start at ``C = C0``, ``H = 0``; H stays zero without a step or without features."""
-        exact = rank is None and n_side > 0 and steps.H > 0
-        mean = ExactMean(len(C0), n_side) if exact else RunningMean(len(C0), n_side, rank)
-        return cls(steps, Factored(C0, n_side, rank, steps.H or 1.0), mean)
-
-    def average(self) -> Conditioning:
-        """Return the mean of the iterates as a conditioning function."""
-        return self.mean.average(self.iterate)
-
-    def advance(
-        self,
-        task: Rows,
-        phi: Array,
-        squared_scale: float,
-        surrogate: Surrogate,
-        shared: dict[Any, Any],
-    ) -> None:
-        """Take one projected step, in place; an overflow stops the run (``failure``)."""
-        if self.failure is not None:
-            return
-        self.mean.add(self.iterate)
-        result = surrogate(task, self.iterate(phi)[None])
-        if not np.isfinite(result.value).all():
-            raise OverflowError("the surrogate is no longer finite")
-        # In units of the step of H.  If the square underflows to zero, skip the step.
-        squared = squared_scale**2
-        step_H = 1.0 / squared if squared > 0.0 and self.steps.H > 0.0 else 0.0
-        self.iterate.step(result.theta(0, task.X), phi, self.steps.C, step_H, shared)
-        if self.iterate.change is not None:
-            self.mean.follow(self.iterate.change)
-        self.n_steps += 1
-
-
 def run(
     trajectories: list[Trajectory],
-    batch: StreamBatch,
+    rows: Rows,
+    phis: Array,
+    factors: Array,
     surrogate: Surrogate,
     *,
     n_jobs: int | None = None,
     tick: Callable[[int], None] | None = None,
-) -> list[Trajectory]:
-    """Advance all trajectories through the batch, in place and in parallel; ``tick`` advances a
-    progress bar.
+) -> None:
+    """Advance all trajectories through tasks in their order, in place and in parallel.
+
+    The tasks have the features ``phis`` (T, k), and ``factors`` (T,) multiply their steps of H.
+    ``tick`` advances a progress bar.
     """
     size = -(-len(trajectories) // joblib.effective_n_jobs(n_jobs))
     groups = [trajectories[i : i + size] for i in range(0, len(trajectories), size)]
 
     def advance(group: list[Trajectory]) -> None:
         with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
-            for t, (phi, squared_scale) in enumerate(zip(*batch[1:], strict=True)):
-                task = batch.rows.tasks(t, t + 1)
+            for t, (phi, factor) in enumerate(zip(phis, factors, strict=True)):
+                task = rows.tasks(t, t + 1)
                 # Sparse rows are made dense: θ is dense, and products with zero columns cost less
                 # than a step of C.
-                task, shared = task._replace(X=dense(task.X)), dict[Any, Any]()
+                task = task._replace(X=dense(task.X))
+                shared: dict[Any, tuple[FactoredH, Array]] = {}
                 for each in group:
-                    try:
-                        each.advance(task, phi, squared_scale, surrogate, shared)
-                    except OverflowError as error:
-                        each.failure = str(error)
+                    each.advance(task, phi, factor, surrogate, shared)
                 if tick is not None and group is groups[0]:
                     tick(1)
 
@@ -290,4 +309,3 @@ def run(
     with single_threaded_blas():
         parallel = joblib.Parallel(n_jobs=n_jobs, require="sharedmem")
         parallel(joblib.delayed(advance)(group) for group in groups)
-    return trajectories

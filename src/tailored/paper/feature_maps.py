@@ -24,15 +24,18 @@ from ..tasks.rows import Array, Scaling, dense, dense_rows
 from ..tasks.task_set import TaskSet
 
 
-def check_features(phis: Array, tasks: TaskSet, n_side: int | None = None) -> Array:
-    """Return the features; raise ValueError if one is not finite or their number differs from that
-    in fit.
+def features_of(feature_map: FeatureMap | None, tasks: TaskSet, n_side: int | None = None) -> Array:
+    """Return φ (T, k) of tasks; k = 0 without a feature map.
+
+    Raise a ValueError if a feature is not finite, or if there are not ``n_side``, as in fit.
     """
+    if feature_map is None:
+        return np.zeros((len(tasks), 0))
+    phis = feature_map.transform(tasks)
     if n_side is not None and phis.shape[1] != n_side:
         raise ValueError(
             f"side_info: the feature map gives {phis.shape[1]} features, but it gave {n_side} in "
-            "fit; "
-            "give the same side information columns as in fit"
+            "fit; give the same side information columns as in fit"
         )
     if not np.isfinite(phis).all():
         bad = native(tasks.labels[~np.isfinite(phis).all(axis=1)])[0]
@@ -199,7 +202,7 @@ class CallableMap(FeatureMap):
                 "feature_map: the function must return vectors of one length; got "
                 f"{sorted(lengths)}"
             )
-        return check_features(np.array(rows), tasks)
+        return np.array(rows)
 
     def _checked(self, value: Any, task: str) -> Array:
         if self.d is not None:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, Self
+from functools import partial
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -35,30 +36,30 @@ from ..learners.reading import fit_arguments, read
 from ..losses import Loss, error_name
 from ..show.summary import Summary
 from ..tasks.encoding import TaskColumns
+from ..tasks.episodes import split_rows
 from ..tasks.features import FeatureMap
 from ..tasks.rows import Array, Rows, Scaling
 from ..tasks.task_set import TaskSet
-from .algorithm_1 import StepSizes, StreamBatch, Surrogate, Trajectory, run
-from .feature_maps import CallableMap, check_features, get_feature_map
+from .algorithm_1 import StepSizes, Surrogate, Trajectory, run
+from .feature_maps import CallableMap, features_of, get_feature_map
 from .prior import RepresentationPrior
 from .representation import RANK_TOLERANCE, Conditioning, Given
 from .step_size import (
+    MAX_HELD_OUT,
     PAPER_STEP_SIZES,
     SCALES,
-    HeldOutPool,
-    HeldOutTasks,
     ProjectedSGD,
     Selection,
+    held_out_error,
+    held_out_positions,
     select,
 )
 from .within_task import WithinTask
 
 #: Arguments with rows: X, y, groups and side_info.
 Data = tuple[RowsLike, ValuesLike, ValuesLike, SideInfoLike]
-#: Held-out tasks, or their support rows and query rows.
-HeldOut = TaskSet | tuple[TaskSet, TaskSet]
-#: Settings of the paper that its three learners share.
-_PAPER: dict[str, Any] = {"inner": "online", "fit_intercept": False}
+#: Support rows and query rows of the same tasks.
+Pair = tuple[TaskSet, TaskSet]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -75,6 +76,20 @@ class PaperLearner(MetaLearner):
     n_jobs: int | None = None
     random_state: RandomState = 0
     prior_: RepresentationPrior = field(init=False)
+    #: The settings of the paper's experiments that differ from the defaults.
+    paper_settings: ClassVar[dict[str, Any]] = {"inner": "online", "fit_intercept": False}
+
+    @classmethod
+    def paper(cls, **overrides: Any) -> Self:
+        """Return a learner with the settings of the paper's experiments (Sec. 5).
+
+        Absolute loss, the one-pass inner algorithm (Eq. 4), no intercept; for independent learning
+        τ = I; for the others C₀ = I, H₀ = 0, mean embeddings, one step size for C and H, and no
+        scaling of φ and τ.  Arguments replace these settings: ``feature_map="ridge"`` for Lenk,
+        "angle" for Jester, and ``inner="exact"`` for Eq. 2.  Without an intercept, rows of zeros
+        are predicted 0.
+        """
+        return cls(**deepcopy(cls.paper_settings) | overrides)
 
     @property
     def conditioning_(self) -> Conditioning:
@@ -204,15 +219,6 @@ class IndependentLearner(PaperLearner):
 
     tau: Any = None
 
-    @classmethod
-    def paper(cls, **overrides: Any) -> Self:
-        """Return a learner with the settings of the paper's experiments.
-
-        τ = I, absolute loss, the one-pass inner algorithm, no intercept.  Arguments of this method
-        replace these settings.
-        """
-        return cls(**{**_PAPER, **overrides})
-
     def fit(
         self,
         X: RowsLike,
@@ -247,13 +253,37 @@ class IndependentLearner(PaperLearner):
 class Stream:
     """State of a stream of tasks, from which `partial_fit` continues."""
 
-    pool: HeldOutPool | None  # None if the step size is given
+    seed: int  # of the draws of held-out tasks and of their support rows
+    held_out: Pair | None = None  # tasks on which the step is selected
+    stand_ins: Pair | None = None  # the first four training tasks, until a task is held out
     feature_map: FeatureMap | None = None  # fitted to the tasks of the first call
     runs: tuple[Trajectory, ...] = ()
     n_tasks: int = 0
     n_train: int = 0
     squared_phi: float = 0.0  # running sum of ‖φ‖²
     phi_products: Array | float = 0.0  # running sum of φφᵀ, (k, k)
+
+    @property
+    def n_held_out(self) -> int:
+        return len(self.held_out[0]) if self.held_out else 0
+
+    def validation(self) -> Pair:
+        """Return the tasks on which the step is selected: held-out tasks, or else the stand-ins."""
+        for pair in (self.held_out, self.stand_ins):
+            if pair and len(pair[1].y):
+                return pair
+        raise ValueError(
+            "X: none of the held-out tasks has a query row. Give tasks with more rows, "
+            "validation=, or a step size, such as solver=ProjectedSGD(step=0.1)"
+        )
+
+
+def _joined(pair: Pair | None, more: Pair) -> Pair:
+    """Return the tasks of both pairs, which are the same however the stream was split."""
+    if pair is None:
+        return more
+    support, query = (TaskSet.concat(sets, relabel=True) for sets in zip(pair, more, strict=True))
+    return support, query
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -272,6 +302,10 @@ class SurrogateLearner(PaperLearner):
     feature_moment_: Array = field(init=False)  # mean of φφᵀ over the training tasks, (k, k)
     n_tasks_seen_: int = field(init=False)
     _stream: Stream = field(init=False)
+    paper_settings = PaperLearner.paper_settings | {
+        "solver": ProjectedSGD(step_sizes=PAPER_STEP_SIZES, step_ratios=(1.0,)),
+        "tune_scale": False,
+    }
     unsaved = ("_stream",)  # model files do not contain it, because it has rows of held-out tasks
 
     def fit(
@@ -283,7 +317,7 @@ class SurrogateLearner(PaperLearner):
         *,
         task: TaskColumns | None = None,
         target: str | None = None,
-        validation: HeldOut | None = None,
+        validation: TaskSet | Pair | None = None,
     ) -> Self:
         """Learn from many tasks, one step per task in the given order.
 
@@ -312,7 +346,7 @@ TaskSet
         groups: ValuesLike = None,
         side_info: SideInfoLike = None,
         *,
-        validation: HeldOut | None = None,
+        validation: TaskSet | Pair | None = None,
     ) -> Self:
         """Continue with more tasks of a stream; a call that fails does not change the learner.
 
@@ -336,59 +370,124 @@ TaskSet
             self.solver = ProjectedSGD()
         return super().set_params(**params)
 
-    def _learn(self, data: Data, validation: HeldOut | None, *, whole: bool) -> None:
+    def _learn(self, data: Data, validation: TaskSet | Pair | None, *, whole: bool) -> None:
         """Learn from the next tasks of a stream; ``whole`` if these are all of them."""
         solver, is_new = self._check_parameters(), not hasattr(self, "_stream")
         tasks = read(self, *data, reset=is_new)
-        if is_new:
-            empty = HeldOutPool(self.validation_fraction, self.support, seed_of(self.random_state))
-            stream = Stream(empty if solver.needs_held_out else None)
-        else:
-            stream = self._stream
-        pool, train = self._hold_out(stream, tasks, validation)
-        feature_map = stream.feature_map
-        if feature_map is None and self.feature_map is not None:
-            # Fit on the training tasks only, because the map must not use the held-out tasks.
-            unfitted = get_feature_map(self.feature_map, has_side_info=train.side_info is not None)
-            feature_map = unfitted.fit(train)
-        stream = replace(
-            stream, pool=pool, feature_map=feature_map, n_tasks=stream.n_tasks + len(tasks)
-        )
-        stream, batch = self._batch(stream, train, whole)
+        stream = Stream(seed_of(self.random_state)) if is_new else self._stream
+        train = tasks
+        if solver.needs_held_out:
+            stream, train = self._hold_out(stream, tasks, validation)
+        elif validation is not None:
+            raise ValueError(
+                "validation: with a given step, validation tasks are not used. Omit validation, or "
+                "select the step on these tasks: solver=ProjectedSGD(step='search')"
+            )
+        stream, phis, factors = self._features(stream, train, whole)
         C0 = self._constant(self.initial_representation, "initial_representation")
-        k = batch.phis.shape[1]
+        k = phis.shape[1]
         candidates = solver.candidates(conditional=k > 0)
         # Unconditional runs are cheap; their errors are reported even if H = 0 is not a candidate.
         constant = [StepSizes(steps.C, 0.0) for steps in candidates if solver.needs_held_out]
         steps = dict.fromkeys([*candidates, *constant])
-        runs = list(deepcopy(stream.runs)) or [Trajectory.start(s, C0, k, self.rank) for s in steps]
-        start = self._prior(Conditioning.constant(C0, k), feature_map)
-        surrogate = Surrogate(start.algorithm, self._lipschitz(train, whole))
-        held_out = None
-        if pool is not None:
-            support, query = pool.tasks()
-            support_rows, query_rows = (
-                Rows.of(part, self.fit_intercept) for part in (support, query)
+        runs = list(deepcopy(stream.runs)) or [Trajectory(s, C0, k, self.rank) for s in steps]
+        start = self._prior(Conditioning.constant(C0, k), stream.feature_map)
+        error_of = None
+        if solver.needs_held_out:
+            support, query = stream.validation()
+            error_of = partial(
+                held_out_error,
+                Rows.of(support, self.fit_intercept),
+                Rows.of(query, self.fit_intercept),
+                start.features(support),
             )
-            held_out = HeldOutTasks(support_rows, query_rows, start.features(support))
+        surrogate = Surrogate(start.algorithm, self._lipschitz(train, whole))
         with progress_bar("Learning from tasks", len(train), enabled=self.progress) as tick:
-            run(runs, batch, surrogate, n_jobs=self.n_jobs, tick=tick)
+            train_rows = Rows.of(train, self.fit_intercept)
+            run(runs, train_rows, phis, factors, surrogate, n_jobs=self.n_jobs, tick=tick)
         scales = SCALES if self.tune_scale else (1.0,)
-        selected = select(runs, candidates, start, held_out, scales, self.n_jobs)
-        self._stream = replace(stream, runs=tuple(runs))
+        selected = select(runs, candidates, start, error_of, scales, self.n_jobs)
+        self._stream = replace(stream, runs=tuple(runs), n_tasks=stream.n_tasks + len(tasks))
         self.prior_ = replace(selected.prior, feature_range=self._feature_range(tasks.X))
         self.search_results_, self.validation_error_ = list(selected.history), selected.error
-        self.scale_, self.n_iter_ = selected.scale, max(selected.run.n_steps, 1)
+        self.scale_, self.n_iter_ = selected.scale, max(stream.n_train, 1)
         self.step_size_, self.held_out_errors_ = selected.run.steps, selected.errors
-        self.n_tasks_seen_ = stream.n_tasks
+        self.n_tasks_seen_ = self._stream.n_tasks
         self.feature_moment_ = np.asarray(stream.phi_products / max(stream.n_train, 1))
         self._remember(tasks)
         if whole:
             self._warn(tasks, selected)
 
+    def _hold_out(
+        self, stream: Stream, tasks: TaskSet, validation: TaskSet | Pair | None
+    ) -> tuple[Stream, TaskSet]:
+        """Return the stream with more held-out tasks, and the training tasks.
+
+        The draws of tasks and of support rows depend only on positions in the stream.
+        """
+        split = partial(split_rows, support=self.support, key=(stream.seed, 1))
+        train = np.arange(len(tasks))
+        if isinstance(validation, TaskSet):
+            validation = self._read_held_out(validation)
+            pair = split(validation, stream.n_held_out + np.arange(len(validation)))
+        elif validation is not None:
+            pair = self._read_pair(validation)
+        else:
+            positions = stream.n_tasks + train
+            drawn = held_out_positions(positions, self.validation_fraction, stream.seed)
+            held = drawn[: max(0, MAX_HELD_OUT - stream.n_held_out)]
+            pair = split(tasks[held], positions[held])
+            train = np.setdiff1d(train, held)
+            early = train[: max(0, 4 - stream.n_train)]
+            stand_ins = split(tasks[early], positions[early])
+            stream = replace(stream, stand_ins=_joined(stream.stand_ins, stand_ins))
+        return replace(stream, held_out=_joined(stream.held_out, pair)), tasks[train]
+
+    def _read_pair(self, validation: Pair) -> Pair:
+        """Read support and query rows that the user passed for validation."""
+        is_pair = isinstance(validation, tuple | list) and len(validation) == 2
+        if not (is_pair and all(isinstance(part, TaskSet) for part in validation)):
+            raise TypeError("validation: expected a TaskSet or a pair of TaskSets (support, query)")
+        support, query = map(self._read_held_out, validation)
+        if not np.array_equal(support.labels, query.labels):
+            raise ValueError(
+                "validation: support and query must have the same tasks, in the same order"
+            )
+        return support, query
+
+    def _features(self, stream: Stream, train: TaskSet, whole: bool) -> tuple[Stream, Array, Array]:
+        """Return the stream after the training tasks, their features φ (T, k), and the factors (T,)
+        of their steps of H.
+        """
+        feature_map = stream.feature_map
+        if feature_map is None and self.feature_map is not None:
+            # Fit on the training tasks only, because the map must not use the held-out tasks.
+            unfitted = get_feature_map(self.feature_map, has_side_info=train.side_info is not None)
+            feature_map = unfitted.fit(train)
+        phis = features_of(feature_map, train, stream.runs[0].n_side if stream.runs else None)
+        # cumsum adds the terms one by one, so that the sums do not depend on how the stream is
+        # split
+        sums = np.cumsum(np.concatenate([[stream.squared_phi], np.einsum("ij,ij->i", phis, phis)]))
+        n_train = stream.n_train + len(train)
+        scales = sums[1:] / np.arange(stream.n_train + 1, n_train + 1)  # c², running means of ‖φ‖²
+        if whole:
+            scales = np.full(len(train), scales[-1])
+        # Dividing φ by c is the same as dividing the step of H by c⁴.  If that is zero, skip it.
+        factors = np.ones(len(train))
+        if self.scale_features:
+            factors = np.divide(1.0, scales**2, np.zeros(len(train)), where=scales**2 > 0.0)
+        stream = replace(
+            stream,
+            feature_map=feature_map,
+            n_train=n_train,
+            squared_phi=float(sums[-1]),
+            phi_products=stream.phi_products + phis.T @ phis,
+        )
+        return stream, phis, factors
+
     def _warn(self, tasks: TaskSet, selected: Selection) -> None:
         """Warn about side information that is not used, and about a poor result of the search."""
-        if self._stream.pool is not None and not self._stream.pool.held_out:
+        if selected.error is not None and not self._stream.n_held_out:
             reason = "too few tasks to hold one out, so the step size is selected on training tasks"
             advice = "Pass more tasks, validation=, or solver=ProjectedSGD(step=0.1)"
             warn(f"fit: {reason}. {advice}")
@@ -425,60 +524,6 @@ TaskSet
                 "the target to a standard deviation of about 1, or use EmpiricalBayesLearner",
                 UnhelpfulWarning,
             )
-
-    def _hold_out(
-        self, stream: Stream, tasks: TaskSet, validation: HeldOut | None
-    ) -> tuple[HeldOutPool | None, TaskSet]:
-        """Return the held-out tasks of the stream with those of this call, and the training
-        tasks.
-        """
-        pool = stream.pool
-        if pool is None and validation is not None:
-            raise ValueError(
-                "validation: with a given step, validation tasks are not used. Omit validation, or "
-                "select the step on these tasks: solver=ProjectedSGD(step='search')"
-            )
-        if pool is None:
-            return None, tasks
-        if validation is None:
-            pool, train = pool.partition(tasks, stream.n_tasks)
-            return pool, tasks[train]
-        if isinstance(validation, TaskSet):
-            held_out = self._read_held_out(validation)
-            return pool.add(held_out, pool.n_tasks + np.arange(len(held_out))), tasks
-        is_pair = isinstance(validation, tuple | list) and len(validation) == 2
-        if not (is_pair and all(isinstance(part, TaskSet) for part in validation)):
-            raise TypeError("validation: expected a TaskSet or a pair of TaskSets (support, query)")
-        support, query = map(self._read_held_out, validation)
-        if not np.array_equal(support.labels, query.labels):
-            raise ValueError(
-                "validation: support and query must have the same tasks, in the same order"
-            )
-        return replace(pool, held_out=(*pool.held_out, (support, query))), tasks
-
-    def _batch(self, stream: Stream, train: TaskSet, whole: bool) -> tuple[Stream, StreamBatch]:
-        """Return the stream after the training tasks, and these tasks in the form that solvers
-        use.
-        """
-        phis = np.zeros((len(train), 0))
-        if stream.feature_map is not None:
-            n_side = self.conditioning_.n_side if hasattr(self, "prior_") else None
-            phis = check_features(stream.feature_map.transform(train), train, n_side)
-        # cumsum adds the terms one by one, so that the sums do not depend on how the stream is
-        # split
-        sums = np.cumsum(np.concatenate([[stream.squared_phi], np.einsum("ij,ij->i", phis, phis)]))
-        squared_scale = sums[1:] / (stream.n_train + np.arange(1, len(phis) + 1))
-        stream = replace(
-            stream,
-            squared_phi=float(sums[-1]),
-            phi_products=stream.phi_products + phis.T @ phis,
-            n_train=stream.n_train + len(phis),
-        )
-        if not self.scale_features:
-            squared_scale = np.ones(len(train))
-        elif whole and len(train):
-            squared_scale = np.full(len(train), squared_scale[-1])
-        return stream, StreamBatch(Rows.of(train, self.fit_intercept), phis, squared_scale)
 
     def _lipschitz(self, train: TaskSet, whole: bool) -> float:
         """Return L."""
@@ -575,19 +620,11 @@ class ConditionalLearner(SurrogateLearner):
     rank: int | None = 32
     scale_features: bool = True
 
-    @classmethod
-    def paper(cls, **overrides: Any) -> Self:
-        """Return a learner with the settings of the paper's experiments: Algorithm 1 with mean
-        embeddings.
-
-        Absolute loss, the one-pass inner algorithm (Eq. 4), C₀ = I, H₀ = 0, no intercept, one step
-        size for C and H, no scaling of φ and τ. Arguments replace these settings:
-        ``feature_map="ridge"`` for Lenk, "angle" for Jester, and ``inner="exact"`` for Eq. 2.
-        Without an intercept, rows of zeros are predicted 0.
-        """
-        solver = ProjectedSGD(step_sizes=PAPER_STEP_SIZES, step_ratios=(1.0,))
-        settings = {**_PAPER, "feature_map": "mean", "solver": solver, "rank": None}
-        return cls(**{**settings, "scale_features": False, "tune_scale": False, **overrides})
+    paper_settings = SurrogateLearner.paper_settings | {
+        "feature_map": "mean",
+        "rank": None,
+        "scale_features": False,
+    }
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -601,11 +638,3 @@ class UnconditionalLearner(SurrogateLearner):
 validation_fraction, support, tol, max_iter, n_jobs, progress, random_state
         See `ConditionalLearner`.
     """
-
-    @classmethod
-    def paper(cls, **overrides: Any) -> Self:
-        """Return a learner with the settings of the paper's experiments; see
-        `ConditionalLearner.paper`.
-        """
-        solver = ProjectedSGD(step_sizes=PAPER_STEP_SIZES)
-        return cls(**{**_PAPER, "solver": solver, "tune_scale": False, **overrides})

@@ -20,7 +20,7 @@ from ..priors.base import Array, Prior
 from ..tasks.features import FeatureMap
 from ..tasks.rows import Rows, dense
 from ..tasks.task_set import TaskSet
-from .feature_maps import check_features
+from .feature_maps import features_of
 from .feature_maps import solve as solve_systems
 from .kernels import WithinSolution
 from .representation import Conditioning
@@ -48,9 +48,7 @@ class RepresentationPrior(Prior):
 
     def features(self, tasks: TaskSet) -> Array:
         """Return φ of tasks, (T, k)."""
-        if self.feature_map is None:
-            return np.zeros((len(tasks), 0))
-        return check_features(self.feature_map.transform(tasks), tasks, self.conditioning.n_side)
+        return features_of(self.feature_map, tasks, self.conditioning.n_side)
 
     def _represent(self, tasks: TaskSet, change: Array) -> Array:
         return np.asarray(change @ self.conditioning.evaluate(self.features(tasks)) @ change.T)

@@ -1,13 +1,13 @@
 """The step size γ of Algorithm 1: given, or selected on held-out tasks of the stream, as in the
 paper's experiments (Sec. 5).
 
-All candidates share one pass over the training tasks.  `HeldOutPool` draws the held-out tasks, and
-`select` compares the means of the iterates on them.
+All candidates share one pass over the training tasks.  `held_out_positions` draws the tasks that
+are held out, and `select` compares the means of the iterates on them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
@@ -19,9 +19,7 @@ from sklearn.base import BaseEstimator
 from .._utils.records import Stored
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_choice, check_nonnegative
-from ..tasks.episodes import split_rows
 from ..tasks.rows import Array, Rows, mean_error, predictions
-from ..tasks.task_set import TaskSet
 from .algorithm_1 import StepSizes, Trajectory
 from .prior import RepresentationPrior
 
@@ -34,8 +32,6 @@ STEP_SIZES = tuple(float(step) for step in np.logspace(-4, 4, 9))
 SCALES = (1.0, 0.25, 0.5, 2.0, 4.0, 8.0, 16.0, 32.0)
 #: Maximum number of held-out tasks.
 MAX_HELD_OUT = 300
-
-Pairs = tuple[tuple[TaskSet, TaskSet], ...]
 
 
 @dataclass(eq=False, repr=False)
@@ -91,6 +87,31 @@ class ProjectedSGD(Stored, BaseEstimator):
         return [StepSizes(step, ratio * step) for ratio in ratios for step in sizes]
 
 
+def held_out_positions(positions: NDArray[np.intp], fraction: float, seed: int) -> NDArray[np.intp]:
+    """Return which of the tasks at consecutive ``positions`` of a stream are held out.
+
+    One task in every block of ``1 / fraction`` tasks is, and never the first of the block.  The
+    draws depend only on ``seed`` and the position of the block.
+    """
+    block = max(2, round(1.0 / fraction))
+    draws = [
+        1 + np.random.default_rng([seed, 0, number]).integers(block - 1)
+        for number in (positions // block).tolist()
+    ]
+    return np.flatnonzero(positions % block == draws)
+
+
+def held_out_error(support: Rows, query: Rows, phis: Array, prior: RepresentationPrior) -> float:
+    """Return the mean over tasks with features φ (T, k) of the mean error on their query rows;
+    infinity if weights overflow or no task has query rows.
+    """
+    try:
+        weights = prior.solve(support, phis).coef
+    except OverflowError:
+        return np.inf
+    return mean_error(prior.loss.error(predictions(query, weights), query.y), query.offsets)
+
+
 @dataclass(frozen=True)
 class Selection:
     """The selected run, and the errors of all runs on the held-out tasks, if there are any."""
@@ -104,39 +125,18 @@ class Selection:
     errors: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class HeldOutTasks:
-    """Tasks on which errors are computed: support rows, query rows, and the features φ (T, k) of
-    the tasks.
-    """
-
-    support: Rows
-    query: Rows
-    phis: Array
-
-    def error(self, prior: RepresentationPrior) -> float:
-        """Return the mean over tasks of the mean error on their query rows; infinity if weights
-        overflow or no task has query rows.
-        """
-        try:
-            weights = prior.solve(self.support, self.phis).coef
-        except OverflowError:
-            return np.inf
-        found = predictions(self.query, weights)
-        return mean_error(prior.loss.error(found, self.query.y), self.query.offsets)
-
-
 def select(
     runs: Sequence[Trajectory],
     candidates: Sequence[StepSizes],
     start: RepresentationPrior,
-    held_out: HeldOutTasks | None,
+    error_of: Callable[[RepresentationPrior], float] | None,
     scales: Sequence[float],
     n_jobs: int | None,
 ) -> Selection:
     """Return the candidate and the multiple of τ with the smallest error on the held-out tasks.
 
-    ``start`` is the prior of C₀.  Runs that are not candidates are compared only.
+    ``start`` is the prior of C₀.  Runs that are not candidates are compared only.  Without
+    ``error_of``, the first run is selected.
     """
     failed = [str(run.steps) for run in runs if run.failure and run.steps in candidates]
     if len(failed) == len(candidates):
@@ -144,7 +144,7 @@ def select(
             f"step: the iterates overflow with step {', '.join(failed)} ({runs[0].failure}); "
             "give a smaller step, or rescale X and y"
         )
-    if held_out is None:
+    if error_of is None:
         return Selection(replace(start, conditioning=runs[0].average()), runs[0])
 
     def errors_of(run: Trajectory) -> list[tuple[float, float, Trajectory, RepresentationPrior]]:
@@ -153,7 +153,7 @@ def select(
         with single_threaded_blas():
             average = run.average()
             priors = [replace(start, conditioning=average.scale(scale)) for scale in scales]
-            return [(held_out.error(p), s, run, p) for p, s in zip(priors, scales, strict=True)]
+            return [(error_of(p), s, run, p) for p, s in zip(priors, scales, strict=True)]
 
     parallel = Parallel(n_jobs=n_jobs, require="sharedmem")
     tried = [row for rows in parallel(delayed(errors_of)(run) for run in runs) for row in rows]
@@ -166,76 +166,9 @@ def select(
     sound = (row for row in tried if row[2].steps in candidates and not row[2].failure)
     error, scale, best, prior = min(sound, key=lambda row: row[0])
     errors = {
-        "independent": held_out.error(start),
+        "independent": error_of(start),
         "unconditional": min(row[0] for row in tried if row[2].steps.H == 0.0),
     }
     if start.conditioning.n_side:
         errors["conditional"] = error
     return Selection(prior, best, scale, error, history, errors)
-
-
-@dataclass(frozen=True)
-class HeldOutPool:
-    """Support and query rows of the tasks that are held out of a stream.
-
-    One task in every block of ``1 / fraction`` consecutive tasks is held out, never the first of
-    the block, up to `MAX_HELD_OUT` tasks.  All later tasks are used for training.  Until a task
-    with query rows is held out, the first four training tasks stand in.  The draws depend only on
-    ``seed`` and the position in the stream.
-    """
-
-    fraction: float
-    support: float
-    seed: int
-    held_out: Pairs = ()
-    stand_ins: Pairs = ()
-
-    def partition(
-        self, tasks: TaskSet, first_position: int
-    ) -> tuple[HeldOutPool, NDArray[np.intp]]:
-        """Hold out some of these tasks; return the extended pool and the positions of the training
-        tasks.
-
-        ``first_position`` is the position of the first task in the stream.
-        """
-        block = max(2, round(1.0 / self.fraction))
-        positions = first_position + np.arange(len(tasks))
-        draws = [
-            1 + np.random.default_rng([self.seed, 0, number]).integers(block - 1)
-            for number in (positions // block).tolist()
-        ]
-        drawn = np.flatnonzero(positions % block == draws)
-        held = drawn[: max(0, MAX_HELD_OUT - self.n_tasks)]
-        train = np.setdiff1d(np.arange(len(tasks)), held)
-        early = train[: max(0, 4 - _n_tasks(self.stand_ins))]
-        stand_ins = self.stand_ins + self._pairs(tasks[early], positions[early])
-        return replace(self, stand_ins=stand_ins).add(tasks[held], positions[held]), train
-
-    @property
-    def n_tasks(self) -> int:
-        return _n_tasks(self.held_out)
-
-    def add(self, tasks: TaskSet, positions: NDArray[np.intp]) -> HeldOutPool:
-        """Return the pool extended by tasks, whose rows are split by draws for these positions."""
-        return replace(self, held_out=self.held_out + self._pairs(tasks, positions))
-
-    def tasks(self) -> tuple[TaskSet, TaskSet]:
-        """Return the held-out tasks, or else the stand-ins, as one (support, query) pair.
-
-        Joining them makes the result bitwise independent of how the stream was split.
-        """
-        for pairs in (self.held_out, self.stand_ins):
-            if any(len(query.y) for _, query in pairs):
-                support, query = zip(*pairs, strict=True)
-                return TaskSet.concat(support, relabel=True), TaskSet.concat(query, relabel=True)
-        raise ValueError(
-            "X: none of the held-out tasks has a query row. Give tasks with more rows, "
-            "validation=, or a step size, such as solver=ProjectedSGD(step=0.1)"
-        )
-
-    def _pairs(self, tasks: TaskSet, positions: NDArray[np.intp]) -> Pairs:
-        return (split_rows(tasks, positions, self.support, (self.seed, 1)),) if len(tasks) else ()
-
-
-def _n_tasks(pairs: Pairs) -> int:
-    return sum(len(support) for support, _ in pairs)

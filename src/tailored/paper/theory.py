@@ -388,5 +388,4 @@ def surrogate(
     loss.check_targets(targets)
     theta = check_psd(theta, d=rows.shape[1])
     task = Rows(rows, np.asarray(targets, dtype=float), np.array([0, len(rows)]))
-    found = Surrogate(WithinTask(loss, tol=1e-12), L)(task, theta[None])
-    return float(found.value[0]), found.theta(0, rows)
+    return Surrogate(WithinTask(loss, tol=1e-12), L)(task, theta)
