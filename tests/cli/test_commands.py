@@ -209,7 +209,10 @@ def test_labels_of_csv_files_are_strings(folder, numeric_model):
     assert tailored.load(model).task_labels_.dtype.kind == "U"
     typed = folder / "numbers.parquet"
     pd.read_csv(folder / "whole.csv").to_parquet(typed)
-    assert "labels: 0 and '0' are different tasks" in run("predict", model, typed, code=2).stderr
+    assert (
+        "labels: they are numbers, such as 0, and the known labels are strings"
+        in run("predict", model, typed, code=2).stderr
+    )
     # Zeros in front of identifiers are kept.
     zeros, strings = numbered(folder, "zeros.csv", "00{}".format), folder / "strings.tailored"
     run("fit", zeros, *ROLES, "-o", strings)

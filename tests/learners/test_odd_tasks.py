@@ -324,7 +324,10 @@ def test_no_warning_comes_before_an_error():
         with pytest.raises(ValueError, match="groups has a missing label"):
             learner.predict(1e3 * make().X[:2], groups=["new", None])
         far = make(factors=[1e3, 1.0, 1.0, 1.0])
-        with pytest.raises(ValueError, match="'0' and 0 are different tasks"):
+        with pytest.raises(
+            ValueError,
+            match="labels: they are strings, such as '0', and the known labels are numbers",
+        ):
             learner.predict_tasks(far.replace(labels=far.labels.astype(str)))
         wide = far.replace(labels=np.arange(20, 28), side_info=np.zeros((8, 3)), side_names=None)
         with pytest.raises(ValueError, match="side_info: expected 1 columns as in fit, got 3"):

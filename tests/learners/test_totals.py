@@ -176,11 +176,11 @@ def test_training_tasks_need_their_rows():
     ("options", "message"),
     [
         ({"by": "land"}, "by: the frame has no column 'land'"),
-        ({"by": np.zeros(3)}, "by has 3 labels, but X has 24 rows"),
+        ({"by": np.zeros(3)}, "by: expected 24 labels, got 3"),
         ({"by": "std"}, "by: 'std' is also the name of a column of the result"),
         ({"weights": "persons"}, "weights: the frame has no column 'persons'"),
         ({"weights": np.full(24, -1.0)}, "weights: row 0 has -1"),
-        ({"weights": "region"}, "weights: expected a number for each row"),
+        ({"weights": "region"}, "weights: could not convert string to float"),
         ({"weights": np.zeros(24), "statistic": "mean"}, "weights: all are zero"),
         ({"statistic": "median"}, "statistic"),
         ({"coverage": 90}, "coverage"),

@@ -236,7 +236,7 @@ def test_frequencies_of_successes_and_failures():
     [
         (np.append(np.ones(T * N - 1), -1.0), "row 71 has -1"),
         (np.append(np.ones(T * N - 1), np.nan), "row 71 has nan"),
-        (np.ones(3), "expected 72 numbers, one per row"),
+        (np.ones(3), "expected an array of shape .72., got .3,."),
     ],
 )
 def test_other_weights_are_refused(name, values, words):

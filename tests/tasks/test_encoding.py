@@ -3,7 +3,6 @@ the same way.
 """
 
 import datetime as dt
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -144,13 +143,11 @@ def test_dates_with_times_and_zones():
 def test_columns_that_changed_their_kind():
     tasks = TaskSet.from_frame(table("pandas"), **ROLES)
     frame = table("pandas")
-    message = r"Feature column 'ses' is not numeric .*was numeric in the training table"
+    message = r"Feature column 'ses' is not numeric \(it has 'high' in row 0\)"
     with pytest.raises(ValueError, match=message):
         TaskSet.from_frame(frame.assign(ses="high"), encoding=tasks.encoding, **ROLES)
-    with pytest.raises(
-        ValueError,
-        match=r"Feature column 'sex' held categories \('female', 'male'\) .* has none of them now",
-    ):
+    message = "column 'sex': '1.5' did not appear in training"
+    with pytest.warns(UnknownCategoryWarning, match=message):
         TaskSet.from_frame(frame.assign(sex=1.5), encoding=tasks.encoding, **ROLES)
     message = "frame: the frame has no column 'sex', 'free'; it has 'school'"
     with pytest.raises(ValueError, match=message):
@@ -187,8 +184,7 @@ def test_a_missing_class_is_a_missing_target(library):
     frame = make({"g": list("aabb"), "x": [1.0, 2.0, 3.0, 4.0], "y": ["u", "v", None, "u"]})
     with pytest.raises(
         ValueError,
-        match=r"Input y contains NaN: task 'b', row 2, column 'y'\. [^.]*\.from_frame\(\.\.\., "
-        r"missing='drop'\)\.$",
+        match=r"Input y contains NaN: task 'b', row 2\. [^.]* missing='drop'\.$",
     ):
         TaskSet.from_frame(frame, task="g", target="y")
     assert TaskSet.from_frame(frame, task="g", target="y", missing="drop").y.tolist() == [
@@ -289,45 +285,6 @@ def test_several_columns_of_labels():
     )
     assert described.side_info[3] == pytest.approx(own["ses"].mean())
     assert "each combination of school and track is one task" in str(tasks.describe())
-
-
-def groups(n_tasks, per_task, rows):
-    """A table with groups inside the tasks, and others across them."""
-    task = np.repeat(np.arange(n_tasks), per_task * rows)
-    inner = np.repeat(np.arange(n_tasks * per_task), rows)
-    rng = np.random.default_rng(0)
-    return pd.DataFrame(
-        {
-            "school": task,
-            "class": inner,
-            "teacher": [f"t{i}" for i in np.arange(len(task)) % 25],
-            "city": [f"c{i}" for i in task % 30],
-            "x": rng.standard_normal(len(task)),
-            "age": rng.integers(5, 60, len(task)),
-            "y": rng.standard_normal(len(task)),
-        }
-    )
-
-
-def test_second_groupings_are_answered():
-    frame = groups(60, 4, 3)
-    roles = {"task": "school", "target": "y"}
-    with pytest.warns(UserWarning, match=r"'class' has 240 values, each in one") as seen:
-        TaskSet.from_frame(frame, features=["x", "age", "class"], **roles)
-    assert "task=['school', 'class']" in str(seen[0].message)
-    assert (len(seen), seen[0].filename) == (1, __file__)
-    # Each home has one or two rows.
-    home = frame["class"] * 3 + np.minimum(np.arange(720) % 3, 1 + frame["class"] % 2)
-    with pytest.warns(UserWarning, match="'home' has 6.* like a second grouping in 'sch"):
-        TaskSet.from_frame(frame.assign(home=home), features=["x", "home"], **roles)
-    with pytest.warns(UserWarning, match="'row' has 720 values.*number the rows"):
-        TaskSet.from_frame(frame.assign(row=np.arange(720)), features=["x", "row"], **roles)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        income = np.random.default_rng(2).integers(10_000, 90_000, len(frame))
-        TaskSet.from_frame(frame.assign(income=income), features=["x", "income"], **roles)
-        TaskSet.from_frame(frame, features=["x", "age", "teacher", "city"], **roles)
-        TaskSet.from_frame(frame, task=["school", "class"], target="y", features=["x", "age"])
 
 
 def test_a_scan_looks_at_the_whole_table(tmp_path):
@@ -445,10 +402,10 @@ def test_what_else_a_column_of_strings_may_hold():
     numbers = frame.assign(x=pd.Categorical(["1", "2", "1", "2"]))
     assert TaskSet.from_frame(numbers, **roles).feature_names.tolist() == ["x=2"]
     mixed = frame.assign(x=np.array(["1", 2, "b", None], dtype=object))
-    with pytest.raises(ValueError, match=r"'x' holds values of the types 'int', 'str'.*astype"):
+    with pytest.raises(ValueError, match=r"'x' is not numeric \(it has 'b' in row 2\)"):
         TaskSet.from_frame(mixed, **roles)
     days = frame.assign(x=DAYS)
-    with pytest.raises(ValueError, match=r"'x' holds dates as objects.*pandas.to_datetime\(frame"):
+    with pytest.raises(ValueError, match=r"'x' is not numeric \(it is Object\)"):
         TaskSet.from_frame(days, **roles)
     flags = frame.assign(x=np.array([True, None, False, True], dtype=object))
     found = TaskSet.from_frame(flags, missing="drop", **roles)
@@ -596,8 +553,9 @@ def test_what_cannot_be_imputed_is_an_error():
     frame, roles = with_holes(), {"task": "g", "target": "y"}
     with pytest.raises(ValueError, match="column 'age' has no values to impute from"):
         TaskSet.from_frame(frame.assign(age=np.nan), missing="impute", **roles)
+    frame = frame.drop(columns="code")
     encoding = TaskSet.from_frame(frame, missing="drop", **roles).encoding
-    message = "missing: the encoding has no column means for imputation"
+    message = "NaN: .* Or impute them: fit with TaskSet.from_frame"
     with pytest.raises(ValueError, match=message):
         TaskSet.from_frame(frame, missing="impute", encoding=encoding, **roles)
 
@@ -617,8 +575,6 @@ def test_one_new_row_may_have_only_missing_or_unknown_categories():
     X = encoded(new, training.encoding)
     np.testing.assert_array_equal(X, encoded(as_object, training.encoding))
     np.testing.assert_allclose(X, [[1 / 3, 1 / 3, 2.0]])
-    with pytest.raises(ValueError, match=r"held categories .* has none of them now"):
-        encoded(new.assign(c=7.0), training.encoding)
     years = TaskSet.from_formula("y ~ C(year) + (1 | g)", frame).encoding
     with pytest.warns(UnknownCategoryWarning, match="'2025' did not appear in training"):
         encoded(new.assign(year=2025), years)

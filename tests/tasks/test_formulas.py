@@ -237,7 +237,7 @@ def test_roles_of_other_columns(frame):
     with pytest.raises(
         ValueError,
         match=rf"\({N_GROUPS} such rows in all\). Drop those rows, for example with "
-        rf"TaskSet.from_formula",
+        r"missing='drop'",
     ):
         TaskSet.from_formula("Reaction ~ Days + I(Days**2) + (1 | Subject)", some)
     tasks = TaskSet.from_formula(

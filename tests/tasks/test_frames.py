@@ -149,7 +149,10 @@ def test_side_frame_errors(rng, kind):
         build(FRAMES[kind]({"user": USERS["user"]}))
     # what an unused label holds, or how often, does not matter
     build(FRAMES[kind](USERS | {"age": [1.0, None, 2.0, 3.0]}))
-    with pytest.raises((TypeError, ValueError), match=r"side_info .*Or give it the column 'user'"):
+    with pytest.raises(
+        (TypeError, ValueError),
+        match=r"side_info .*(in the column of the task|column 'user' of labels)",
+    ):
         build(FRAMES[kind]({"age": [1, 2, 3]}))
 
 

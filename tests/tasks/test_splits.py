@@ -146,7 +146,7 @@ def test_concat(tasks):
     assert TaskSet.concat([numbered, tasks]).labels.tolist() == [0, *tasks.labels]
     text = TaskSet.from_tasks([(np.ones((1, 3)), [0], ["x", 1])])
     assert TaskSet.concat([tasks, text]).side_info.dtype == object
-    message = f"distinct, but '{tasks.labels[1]}' appears more than once"
+    message = f"distinct, but these are repeated: '{tasks.labels[1]}'"
     with pytest.raises(ValueError, match=message):
         TaskSet.concat([tasks, tasks[1:2]])
     with pytest.raises(ValueError, match=r"sets\[1\] has n_features 2, and sets\[0\] has 3"):

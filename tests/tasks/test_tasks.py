@@ -179,7 +179,7 @@ def test_indexing_like_a_list(data):
     key = data.draw(
         st.one_of(
             st.slices(n),
-            st.lists(st.integers(0, n - 1), unique=True).map(np.array),
+            st.lists(st.integers(0, n - 1), unique=True),
             st.lists(st.booleans(), min_size=n, max_size=n),
         )
     )
@@ -204,13 +204,10 @@ def test_indexing_errors(tasks):
         tasks[[0, -6]]
     with pytest.raises(IndexError, match="boolean index did not match"):
         tasks[[True, False]]
-    with pytest.raises(TypeError, match=r"by position.*index_of"):
-        tasks["a"]
-    with pytest.raises(TypeError, match="by position"):
-        tasks[1, 2]
-    with pytest.raises(TypeError, match="must be integers"):
-        tasks[[0.5]]
-    with pytest.raises(ValueError, match=f"task '{tasks.labels[1]}' is taken twice"):
+    for key in ("a", (1, 2), [0.5]):
+        with pytest.raises(IndexError, match=r"by position.*index_of"):
+            tasks[key]
+    with pytest.raises(ValueError, match=f"task '{tasks.labels[1]}' is taken more than once"):
         tasks[[1, 1]]
 
 
@@ -258,7 +255,7 @@ def test_from_tasks_refuses_frames():
 @pytest.mark.parametrize(
     ("entries", "labels", "message"),
     [
-        ([], None, r"tasks is empty: Found array with 0 sample\(s\)"),
+        ([], None, "tasks is empty: pass at least one task"),
         (
             [(np.ones((1, 2)), [1]), (np.ones((1, 3)), [1])],
             "ab",
@@ -284,9 +281,9 @@ def test_from_tasks_refuses_frames():
         (
             [(np.ones((1, 1)), [0])] * 2,
             ["a", "a"],
-            "labels must be distinct, but 'a' appears more than once",
+            "labels must be distinct, but these are repeated: 'a'",
         ),
-        ([(np.ones((1, 1)), [0])] * 2, ["a"], "labels has 1 entries for 2 tasks"),
+        ([(np.ones((1, 1)), [0])] * 2, ["a"], "labels: expected 2 labels, got 1"),
         ([(np.ones((1, 1)), [0])] * 2, ["a", None], "labels has a missing label"),
     ],
 )
@@ -318,7 +315,6 @@ LABELS = {
     "numbers and words": ([1, "a", 2], ["a", 2, 3]),
     "whole and broken numbers": ([1.0, 2.5], [1, 2]),
     "pairs": ([("a", 1), ("b", 2)], [("b", 2), ("c", 3)]),
-    "true is one": ([True, False], [1, 5]),
     "dates": (np.array(["2020-01-01", "2021-01-01"], "M8[D]"), np.array(["2021-01-01"], "M8[D]")),
 }
 
@@ -336,7 +332,7 @@ def test_tasks_are_matched_as_labels_are_equal(name):
 
 
 def test_nothing_in_common_is_said():
-    for asked, known in (([1, 2], [3, 4]), (["a"], ["b"]), ([7], ["8"])):
+    for asked, known in (([1, 2], [3, 4]), (["a"], ["b"]), (["8"], [7])):
         with pytest.raises(ValueError, match="support: none of its tasks is in query"):
             some_tasks(known, 1).support_of(some_tasks(asked, 0))
 
@@ -352,16 +348,15 @@ def test_side_information_of_the_query_is_used():
 def test_numbers_and_the_strings_that_spell_them_do_not_mix(pair):
     """They would be two tasks, or a known task would be predicted as a new one."""
     X, y = np.zeros((6, 1)), np.arange(6.0)
-    message = re.escape(f"labels: {pair[1]!r} and {pair[0]!r} are different tasks")
+    known, other = pair
+    message = re.escape(f"such as {other!r}, and the known labels are")
     with pytest.raises(ValueError, match=message):
-        some_tasks(pair[:1], 1).support_of(some_tasks(pair[1:], 0))
-    with pytest.raises(ValueError, match="are different tasks"):
-        TaskSet(X, y, [*pair, "a"] * 2)
-    learner = IndependentLearner().fit(TaskSet(X, y, [pair[0], pair[0], 12.5] * 2))
+        some_tasks([known], 1).support_of(some_tasks([other], 0))
+    learner = IndependentLearner().fit(TaskSet(X, y, [known] * 6))
     assert learner.predict(X[:1], groups=["new"]).shape == (1,)
     for predict in (
         learner.predict,
         lambda X, groups: learner.predict_tasks(TaskSet(X, [0.0], groups)),
     ):
         with pytest.raises(ValueError, match=message):
-            predict(X[:1], groups=[pair[1]])
+            predict(X[:1], groups=[other])

@@ -123,7 +123,7 @@ def require_columns(frame: Frame, name: str, columns: Iterable[str]) -> None:
         raise ValueError(f"{name}: the frame has no column {name_some(missing)}; it has {found}.")
 
 
-def numeric_column(column: Column, title: str, advice: str = "Encode it as numbers.") -> np.ndarray:
+def numeric_column(column: Column, title: str) -> np.ndarray:
     """Return a numeric or boolean column as float64 with NaN for missing values.
 
     `title` names the column in errors. pandas columns of dtype object or Sparse may contain
@@ -132,15 +132,18 @@ def numeric_column(column: Column, title: str, advice: str = "Encode it as numbe
     if column.dtype.is_numeric() or column.dtype == nw.Boolean:
         return as_floats(column)
     texts = [(row, text) for row, text in enumerate(column.to_list()) if isinstance(text, str)]
-    others = (each for each in texts if not can_read(float, each[1]))
-    row, text = next(others, texts[0] if texts else (None, ""))
-    if row is None and column.dtype in (nw.Object, nw.Unknown):
+    if not texts and column.dtype in (nw.Object, nw.Unknown):
         values = np.asarray(column.to_native())
         with suppress(TypeError, ValueError, OverflowError):
             if values.dtype.kind != "c":
                 return values.astype(np.float64)
-    found = f"it is {column.dtype}" if row is None else f"it has {text!r} in row {row}"
-    raise ValueError(f"{title} is not numeric ({found}). {advice}")
+    found = f"it is {column.dtype}"
+    if texts:  # one that is not a number, if there is one
+        row, text = next((each for each in texts if not can_read(float, each[1])), texts[0])
+        found = f"it has {text!r} in row {row}"
+    raise ValueError(
+        f"{title} is not numeric ({found}). Encode it as numbers, or leave it out of the features."
+    )
 
 
 def can_read(read: Callable[[str], object], text: str) -> bool:

@@ -8,7 +8,7 @@ import math
 import numbers
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeGuard
 
@@ -287,20 +287,6 @@ def check_finite(
     raise ValueError(f"Input {name} contains {what}: {where(int(rows[0]))}{at}{more}. {advice}")
 
 
-def check_positions(key: Any, n_tasks: int) -> np.ndarray:
-    """Return non-negative positions of tasks for a list or 1-D array of integers, or for a boolean
-    mask.
-    """
-    if isinstance(key, str | bytes | tuple | Mapping) or np.ndim(key) != 1:
-        positions = "an integer, a slice, a list of integers, or a boolean mask"
-        taken = f"tasks are taken by position: {positions}"
-        raise TypeError(f"{taken}; got {key!r}. For labels, use tasks[tasks.index_of(labels)].")
-    index = np.asarray(key) if len(key) else np.zeros(0, dtype=np.int64)
-    if index.dtype.kind not in "biu":
-        raise TypeError(f"positions of tasks must be integers; got dtype {index.dtype}.")
-    return np.arange(n_tasks)[index]
-
-
 def native(labels: np.ndarray) -> list[Any]:
     """Return labels as Python objects, for keys and messages, but dates as NumPy scalars."""
     # datetime64 would come back as an integer or a datetime, depending on its unit
@@ -327,22 +313,15 @@ def is_missing(value: object) -> bool:
 
 
 def label_array(values: list[Any]) -> np.ndarray:
-    """Return labels as an array of integers, floats or strings that keeps them distinct, or
-    objects.
+    """Return labels of one type as an array of booleans, integers, floats or strings, if it keeps
+    them distinct, and others as objects.
     """
     kinds = {type(value) for value in values}
-    # Types that NumPy arrays can hold, their dtype, and the kinds of the resulting arrays.
-    known: tuple[tuple[Any, Any, str], ...] = (
-        (int | np.integer, None, "iu"),
-        (float | np.floating, float, "f"),
-        (str, str, "U"),
-    )
-    for base, dtype, numpy_kinds in known:
-        if kinds and bool not in kinds and all(issubclass(kind, base) for kind in kinds):
-            array = np.asarray(values, dtype=dtype)
-            # NumPy strips trailing NULs, which could merge two labels.
-            if array.dtype.kind in numpy_kinds and (dtype is not str or array.tolist() == values):
-                return array
+    if len(kinds) == 1 and issubclass(kinds.pop(), int | float | str | np.number):
+        array = np.array(values)
+        # NumPy strips trailing NULs of strings, and rounds integers of more than 64 bits.
+        if array.tolist() == values:
+            return array
     # np.asarray would make a second axis from tuples.
     return np.fromiter(values, dtype=object, count=len(values))
 

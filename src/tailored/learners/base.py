@@ -429,7 +429,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         if side_info is None and self.encoding_ is not None and is_frame(X):
             side_info = self.encoding_.read_columns(X, None)[0]
         labels = reading.labels_of_rows(self, X, groups, rows.shape[0])
-        positions = positions_of(labels, self.task_labels_, same_kind=True)
+        positions = positions_of(labels, self.task_labels_)
         parts, new = [], positions < 0
 
         def rows_at(chosen: NDArray[np.bool_], task: NDArray[np.int64]) -> QueryRows:
@@ -509,7 +509,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         # Positions among the training tasks; -1 for new tasks and tasks with support rows.
         positions = np.full(len(tasks), -1, dtype=np.intp)
         if hasattr(self, "task_posterior_") and len(tasks):
-            positions = positions_of(tasks.labels, self.task_labels_, same_kind=True)
+            positions = positions_of(tasks.labels, self.task_labels_)
             if observed is not None:
                 positions = np.where(observed.positions_of_tasks(tasks) < 0, positions, -1)
         known, new = np.flatnonzero(positions >= 0), np.flatnonzero(positions < 0)

@@ -42,7 +42,7 @@ def joint_rows(
     if not len(tasks.y):
         raise ValueError("query: it has no rows; pass at least one")
     adapted = tasks.without_rows() if support is None else support.support_of(tasks)
-    missing = (positions_of(tasks.labels, known, same_kind=True) >= 0) & (adapted.sizes == 0)
+    missing = (positions_of(tasks.labels, known) >= 0) & (adapted.sizes == 0)
     if missing.any():
         raise ValueError(
             f"support: {method} needs the rows of training tasks, but there are none for "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -260,13 +261,11 @@ class TaskScan:
             [name for name in names if name in encoding.encoded]
             for names in (self.roles.features, self.roles.side)
         )
-        roles, n_rows = self.roles._replace(features=features, side=side), 0
-        for batch in self._read(roles.names):
+        roles = self.roles._replace(features=features, side=side)
+        for batch in islice(self._read(roles.names), 1, None):
             other = roles.read(batch).encoding
             assert other is not None
-            # The first batch is already part of the encoding, with weight n_rows = 0.
-            encoding = encoding.merged(n_rows, other)
-            n_rows += len(batch.frame)
+            encoding = encoding.merged(other)
         return encoding
 
     def _read(self, names: list[str]) -> Iterator[Batch]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from types import MappingProxyType
@@ -26,12 +25,13 @@ from .._utils.frames import (
     as_floats,
     can_read,
     factorize,
+    is_null,
     numeric_column,
     read_frame,
     require_columns,
 )
 from .._utils.records import Record
-from .._utils.validation import check_finite, is_missing, name_some, warn
+from .._utils.validation import check_finite, is_missing, name_some, native, warn
 from ..exceptions import UnknownCategoryWarning
 from .formula import Formula
 
@@ -50,7 +50,7 @@ _NUMBER = int | float | np.number
 
 
 class SideInfo(NamedTuple):
-    """Side information with a row per task (in `side_by_rows`, per row of X).
+    """Side information with a row per task (in `side_of_rows`, per row of X).
 
     The values are float64, or object if a column is not numeric. Missing values are NaN in numeric
     columns and None in others.
@@ -94,17 +94,17 @@ class ColumnEncoding(Record):
         return self.mean
 
     @classmethod
-    def of(cls, column: Column, title: str) -> ColumnEncoding:
+    def of(cls, column: Column) -> ColumnEncoding:
         """Return the encoding of a feature of this kind."""
         return cls(str(column.name))
 
-    def read(self, column: Column, title: str, advice: str = "") -> tuple[np.ndarray, list[str]]:
-        """Return the encoded values (n, k) of a column, NaN if missing, and unknown categories.
+    def read(self, column: Column) -> tuple[np.ndarray, list[str]]:
+        """Return the encoded values (n, k) of a feature, NaN if missing, and unknown categories.
 
         A categorical column with fewer than two categories has no indicators. Its values are zeros,
         or NaN if missing.
         """
-        return numeric_column(column, title, advice)[:, None], []
+        return numeric_column(column, f"Feature column {self.name!r}")[:, None], []
 
     def imputing(self, values: np.ndarray) -> Self:
         """Return the encoding with imputation; `values` are the encoded training values."""
@@ -121,21 +121,22 @@ class ColumnEncoding(Record):
         values = np.where(missing[:, None], self.fill, values)[:, : len(self.own_names)]
         return np.column_stack([values, missing]) if self.has_missing else values
 
-    def merged(self, n: int, other: ColumnEncoding) -> ColumnEncoding:
-        """Return the encoding of `n` rows and of further rows of the same table (`other`)."""
+    def merged(self, other: ColumnEncoding) -> ColumnEncoding:
+        """Return the joint encoding of two parts of a table."""
         if type(self) is not type(other):
             raise self._another_kind(other)
         return self
 
     def _another_kind(self, other: ColumnEncoding) -> ValueError:
-        texts = f"{self.text()} in one part of the table and {other.text()} in another"
-        return ValueError(f"column {self.name!r} is {texts}. Use the same type in all parts.")
+        return ValueError(
+            f"column {self.name!r} is {self.text()} in one part of the table and {other.text()} "
+            "in another. Use the same type in all parts."
+        )
 
     def text(self) -> str:
         """Describe the encoding in a few words; see `TaskSet.describe`."""
         if not self.names:
-            found = self.categories[0] if self.categories else "missing"
-            return f"always {found}: dropped"
+            return f"always {self.categories[0] if self.categories else 'missing'}: dropped"
         return self._text() + "; missing values are imputed" * self.has_missing
 
     def _text(self) -> str:
@@ -150,19 +151,29 @@ class DateEncoding(ColumnEncoding):
     origin: float = 0.0  # day zero: the first day of the table, counted from 1970-01-01
 
     @classmethod
-    def of(cls, column: Column, title: str) -> DateEncoding:
+    def of(cls, column: Column) -> DateEncoding:
         days = _days(column)
         first = np.floor(np.nanmin(days)) if np.isfinite(days).any() else 0.0
         return cls(str(column.name), origin=float(first))
 
-    def read(self, column: Column, title: str, advice: str = "") -> tuple[np.ndarray, list[str]]:
+    def read(self, column: Column) -> tuple[np.ndarray, list[str]]:
         if column.dtype not in (nw.Date, nw.Datetime):
-            found = f"held dates in the training table and is {column.dtype} now"
-            call = f"pandas.to_datetime(frame[{self.name!r}])"
-            raise ValueError(f"{title} {found}. Convert it: {call}.")
+            raise ValueError(
+                f"Feature column {self.name!r} held dates in the training table and is "
+                f"{column.dtype} now. Convert it: pandas.to_datetime(frame[{self.name!r}])."
+            )
         return (_days(column) - self.origin)[:, None], []
 
-    def merged(self, n: int, other: ColumnEncoding) -> ColumnEncoding:
+    def number_of(self, value: Any) -> float:
+        """Return a date of side information as a number."""
+        if not isinstance(value, date | np.datetime64):
+            raise ValueError(
+                f"side_info: column {self.name!r} held dates in training and has {value!r} now. "
+                "Use a date, such as datetime.date(2026, 1, 31)."
+            )
+        return _day_of(value) - self.origin
+
+    def merged(self, other: ColumnEncoding) -> ColumnEncoding:
         if not isinstance(other, DateEncoding):
             raise self._another_kind(other)
         return replace(self, origin=min(self.origin, other.origin))
@@ -198,55 +209,46 @@ class CategoryEncoding(ColumnEncoding):
         return self.values.T @ np.array(self.counts) / max(sum(self.counts), 1.0)
 
     @classmethod
-    def of(cls, column: Column, title: str) -> ColumnEncoding:
+    def of(cls, column: Column) -> CategoryEncoding:
         codes, distinct = _coded(column)
-        categories = ordered_categories(column) or tuple(sorted(distinct))
+        categories = _in_order(column, distinct)
         n, n_rows = len(categories), len(codes)
-        if cls is not OrderedEncoding and n > MANY_CATEGORIES:
+        if cls is CategoryEncoding and n > MANY_CATEGORIES:
             if n > 1000 or 2 * n > n_rows:
-                found = f"{title} has {n} categories ({name_some(categories, 3)}) in {n_rows} rows"
-                advice = (
-                    "Identifiers do not predict new rows: list the other columns in `features`."
+                raise ValueError(
+                    f"Feature column {column.name!r} has {n} categories "
+                    f"({name_some(categories, 3)}) in {n_rows} rows. Identifiers do not predict "
+                    "new rows: list the other columns in `features`."
                 )
-                raise ValueError(f"{found}. {advice}")
             cls = CodeEncoding
         numbers = np.bincount(codes[codes >= 0], minlength=len(distinct))
-        found_counts = dict(zip(distinct, numbers.tolist(), strict=True))
-        counts = tuple(float(found_counts.get(category, 0)) for category in categories)
-        return cls(str(column.name), categories, counts=counts)
+        counts = dict(zip(distinct, numbers.astype(float).tolist(), strict=True))
+        return cls(
+            str(column.name), categories, counts=tuple(counts.get(c, 0.0) for c in categories)
+        )
 
-    def read(self, column: Column, title: str, advice: str = "") -> tuple[np.ndarray, list[str]]:
+    def read(self, column: Column) -> tuple[np.ndarray, list[str]]:
         codes, distinct = _coded(column)
-        known = set(self.categories)
-        is_number = column.dtype.is_numeric() and bool(distinct)
-        if is_number and not any(can_read(float, category) for category in known):
-            found = f"held categories ({name_some(self.categories, 3)}) in the training table"
-            raise ValueError(f"{title} {found} and has none of them now.")
-        unknown = [category for category in distinct if category not in known]
-        position = {category: i for i, category in enumerate((*self.categories, *unknown))}
-        rows = np.array([*(position[category] for category in distinct), len(position)], dtype=int)
-        missing = np.full((1, self.values.shape[1]), np.nan)
-        return np.vstack([self.values, self._unknown(len(unknown)), missing])[rows[codes]], unknown
+        encoded = dict(zip(self.categories, self.values, strict=True))
+        unknown = [category for category in distinct if category not in encoded]
+        encoded.update(zip(unknown, self._unknown(len(unknown)), strict=True))
+        # The code of a missing value is -1.
+        missing = np.full(self.values.shape[1], np.nan)
+        return np.vstack([*(encoded[category] for category in distinct), missing])[codes], unknown
 
     def _unknown(self, m: int) -> np.ndarray:
         """Return the encoded values (m, k) of m unknown categories."""
         return np.broadcast_to(self.fill, (m, self.values.shape[1]))
 
-    def merged(self, n: int, other: ColumnEncoding) -> ColumnEncoding:
-        is_ordered = isinstance(self, OrderedEncoding) or isinstance(other, OrderedEncoding)
-        if not isinstance(other, CategoryEncoding) or (is_ordered and self != other):
+    def merged(self, other: ColumnEncoding) -> ColumnEncoding:
+        if not isinstance(other, CategoryEncoding) or isinstance(other, OrderedEncoding):
             raise self._another_kind(other)
-        counts = Counter(other.counted)
-        counts.update(self.counted if n else dict.fromkeys(self.categories, 0.0))
-        names = self.categories if is_ordered else tuple(sorted(counts))
-        kind = type(self)
-        if not is_ordered:
-            kind = CodeEncoding if len(names) > MANY_CATEGORIES else CategoryEncoding
+        counts = Counter[str]()
+        for part in (self, other):
+            counts.update(dict(zip(part.categories, part.counts, strict=True)))
+        names = tuple(sorted(counts))
+        kind = CodeEncoding if len(names) > MANY_CATEGORIES else CategoryEncoding
         return kind(self.name, names, counts=tuple(counts[name] for name in names))
-
-    @property
-    def counted(self) -> dict[str, float]:
-        return dict(zip(self.categories, self.counts or [0.0] * len(self.categories), strict=True))
 
     def _text(self) -> str:
         names = self.own_names or self.names
@@ -298,6 +300,21 @@ class OrderedEncoding(CategoryEncoding):
         except ValueError:
             return np.arange(len(self.categories), dtype=float)[:, None]
 
+    def number_of(self, value: Any) -> float:
+        """Return a category of side information as a number."""
+        encoded = dict(zip(self.categories, self.values[:, 0].tolist(), strict=True))
+        if (text := _text(value)) in encoded:
+            return encoded[text]
+        warn_unknown([text], self, "replaced by the mean of the training tasks")
+        return float(self.fill[0])
+
+    def merged(self, other: ColumnEncoding) -> ColumnEncoding:
+        if self != other:
+            raise self._another_kind(other)
+        assert isinstance(other, OrderedEncoding)
+        counts = np.add(self.counts, other.counts)
+        return replace(self, counts=tuple(counts.tolist()))
+
     def _text(self) -> str:
         first, last = self.categories[0], self.categories[-1]
         low, high = self.values[[0, -1], 0]
@@ -348,36 +365,25 @@ class Encoding(Record):
         """
         columns = []
         for name in names:
-            title = f"Feature column {name!r}"
-            kind = encoding_class(frame[name], title)
-            if kind is ColumnEncoding and name in categorical:
-                kind = CategoryEncoding
-            column = kind.of(frame[name], title)
-            columns.append(
-                column.imputing(column.read(frame[name], title)[0]) if imputes else column
-            )
+            kind = encoding_class(frame[name], is_categorical=name in categorical)
+            column = kind.of(frame[name])
+            columns.append(column.imputing(column.read(frame[name])[0]) if imputes else column)
         encoding = cls(task, target, tuple(columns), imputes=imputes)
         repeated = [name for name, count in Counter(encoding.feature_names).items() if count > 1]
         if repeated:
-            name = f"the name {repeated[0]!r} of an indicator"
             raise ValueError(
-                f"features: {name} is also the name of another column. Rename that column."
+                f"features: the name {repeated[0]!r} of an indicator is also the name of another "
+                "column. Rename that column."
             )
-        advice = "Encode it as numbers, or list the columns to use in `features`."
-        return encoding, encoding.encode_features(frame, advice=advice)
+        return encoding, encoding.encode_features(frame)
 
-    def encode_features(
-        self, frame: Frame, name: str = "X", advice: str = "It was numeric in the training table."
-    ) -> np.ndarray:
-        """Return the encoded features (n, k) of a table.
-
-        `name` (the argument) and `advice` are used in errors.
-        """
+    def encode_features(self, frame: Frame, name: str = "X") -> np.ndarray:
+        """Return the encoded features (n, k) of a table; `name` is the argument in errors."""
         require_columns(frame, name, [column.name for column in self.features])
         parts = [np.empty((len(frame), 0))]
         for column in self.features:
-            k, title = len(column.own_names), f"Feature column {column.name!r}"
-            values, unknown = column.read(frame[column.name], title, advice)
+            k = len(column.own_names)
+            values, unknown = column.read(frame[column.name])
             if not k and not self.imputes:  # other missing values are found in the encoded values
                 check_finite(values[:, 0], f"{name}, column {column.name!r},")
             parts.append(column.impute(values) if self.imputes else values[:, :k])
@@ -405,17 +411,14 @@ class Encoding(Record):
         if self.target is None:
             return self, np.zeros(len(frame))
         column, title = frame[self.target], f"The target column {self.target!r}"
-        has_classes = bool(self.classes)
         if is_new:
-            has_classes = column.dtype in (nw.String, nw.Categorical, nw.Enum, nw.Boolean)
             refuse_misread_text(column, title)
-        if not has_classes:
+            if column.dtype in (nw.String, nw.Categorical, nw.Enum, nw.Boolean):
+                self = replace(self, classes=tuple(sorted(set(column.drop_nulls().to_list()))))
+        if not self.classes:
             return self, numeric_column(column, title)
-        values = column.drop_nulls().to_list()
-        if is_new:
-            self = replace(self, classes=tuple(sorted(set(values))))
-        y = np.full(len(column), np.nan)  # `TaskSet` raises ValueError for NaN
-        y[~np.asarray(column.is_null().to_numpy())] = class_positions(self.classes, values, title)
+        y = np.full(len(column), np.nan)  # `collect` raises ValueError for NaN
+        y[~is_null(column)] = class_positions(self.classes, column.drop_nulls().to_list(), title)
         return self, y
 
     def read_columns(
@@ -464,9 +467,9 @@ class Encoding(Record):
 
     def with_indicators(self, X: np.ndarray) -> tuple[Encoding, np.ndarray]:
         """Return the encoding and the features with indicators instead of category codes."""
-        columns, parts, first = [], [], 0
-        for column in self.features:
-            part = X[:, first : (first := first + len(column.names))]
+        columns, parts = [], []
+        ends = np.cumsum([len(column.names) for column in self.features])
+        for column, part in zip(self.features, np.split(X, ends[:-1], axis=1), strict=True):
             if isinstance(column, CodeEncoding):
                 column = CategoryEncoding(**vars(column))
                 position = np.maximum(part[:, 0], -1.0).astype(np.intp)
@@ -487,39 +490,40 @@ class Encoding(Record):
             return self
         names = side.names or [str(j) for j in range(side.values.shape[1])]
         columns = zip(names, side.values.T, strict=True)
-        encodings = tuple(
-            _side_column(name, values, side.types.get(name)) for name, values in columns
+        return replace(
+            self,
+            side_info=tuple(side_encoding(name, v, side.types.get(name)) for name, v in columns),
         )
-        return replace(self, side_info=encodings)
 
     def encode_side_info(
         self, values: np.ndarray | None, names: list[str] | None
     ) -> np.ndarray | None:
-        """Return side information with ordered categories and dates as numbers."""
-        order = [column.name for column in self.side_info] if names is None else names
-        coded = {column.name: column for column in self.coded_side_info}
-        if values is None or not coded.keys() & set(order) or values.shape[1] != len(order):
-            return values
-        table = values.astype(object)
-        for j, column in enumerate(map(coded.get, order)):
-            if column is None:
-                continue
-            unknown: dict[str, None] = {}
-            table[:, j] = [_side_value(column, value, unknown) for value in values[:, j]]
-            warn_unknown(list(unknown), column, "replaced by the mean of the training tasks")
-        is_numeric = all(isinstance(value, _NUMBER) for value in table.ravel())
-        return table.astype(np.float64) if is_numeric else table
+        """Return side information with ordered categories and dates as numbers.
 
-    def merged(self, n: int, other: Encoding) -> Encoding:
-        """Return the joint encoding of `n` rows and of further rows (`other`) of a table, or of
-        some of its columns.
+        Numbers are taken as encoded values, as in ``TaskSet.side_info``, and not changed.
+        """
+        order = [column.name for column in self.side_info] if names is None else names
+        if values is None or values.dtype != object or values.shape[1] != len(order):
+            return values
+        table, coded = [], {column.name: column for column in self.coded_side_info}
+        for name, column in zip(order, values.T, strict=True):
+            if name in coded:
+                numbers = [
+                    value if isinstance(value, _NUMBER | None) else coded[name].number_of(value)
+                    for value in column
+                ]
+                column = np.array(numbers, dtype=float)
+            table.append(side_values(column))
+        return np.column_stack(table)
+
+    def merged(self, other: Encoding) -> Encoding:
+        """Return the joint encoding of two parts of a table; ``other`` may have only some of the
+        columns.
         """
         parts = []
         for mine, theirs in ((self.features, other.features), (self.side_info, other.side_info)):
             others = {c.name: c for c in theirs}
-            parts.append(
-                tuple(c.merged(n, others[c.name]) if c.name in others else c for c in mine)
-            )
+            parts.append(tuple(c.merged(others[c.name]) if c.name in others else c for c in mine))
         return replace(self, features=parts[0], side_info=parts[1])
 
     @property
@@ -532,9 +536,9 @@ class Encoding(Record):
         return features + [c.name for c in self.coded_side_info]
 
     @property
-    def coded_side_info(self) -> list[ColumnEncoding]:
+    def coded_side_info(self) -> list[DateEncoding | OrderedEncoding]:
         """Columns of side information that are stored as numbers: ordered categories and dates."""
-        return [column for column in self.side_info if column.kind in ("ordered", "date")]
+        return [c for c in self.side_info if isinstance(c, DateEncoding | OrderedEncoding)]
 
     def difference(self, other: Encoding) -> str | None:
         """Return a description of the first column that `other` encodes differently, or None."""
@@ -545,8 +549,10 @@ class Encoding(Record):
                 # The feature map encodes unordered categories of side information.
                 by_map = role == "side_info" and column.kind == there.kind == "categorical"
                 if column != there and not by_map:
-                    now = f"was read as {column.text()} and is now {there.text()}"
-                    return f"column {column.name!r} {now}"
+                    return (
+                        f"column {column.name!r} was read as {column.text()} and is now "
+                        f"{there.text()}"
+                    )
         return None
 
 
@@ -561,31 +567,31 @@ def as_columns(task: TaskColumns | Sequence[str]) -> tuple[str, ...]:
 
 def class_positions(classes: Sequence[Any], labels: Iterable[Any], title: str = "y") -> np.ndarray:
     """Return the positions of labels among the classes; raise ValueError for other labels."""
-    labels, known = list(labels), {label: float(k) for k, label in enumerate(classes)}
-    with suppress(KeyError, TypeError):
-        return np.array([known[label] for label in labels])
+    labels, position = list(labels), {label: float(k) for k, label in enumerate(classes)}
     if any(isinstance(label, list) for label in labels):
         raise ValueError(f"{title}: expected one label per row, got an array of two dimensions")
-    unknown = name_some(sorted({label for label in labels if label not in known}, key=str))
-    raise ValueError(
-        f"{title}: fit had the classes {name_some(list(classes), 12)}, but not {unknown}"
-    )
+    if unknown := {label for label in labels if label not in position}:
+        raise ValueError(
+            f"{title}: fit had the classes {name_some(classes, 12)}, but not "
+            f"{name_some(sorted(unknown, key=str))}"
+        )
+    return np.array([position[label] for label in labels])
 
 
 def missing_exposure(encoding: Encoding | None) -> ValueError:
     """Return the error for rows without exposures if the training tasks had exposures."""
     name = None if encoding is None else encoding.exposure
-    column, frame = (
-        ("", "") if name is None else (f" (column {name!r})", ", or a frame with this column")
+    frame = "" if name is None else f", or a frame with the column {name!r}"
+    return ValueError(
+        "exposure: fit had exposures, and these rows have none. Pass exposure= with a number for "
+        f"each row{frame}. Ones mean one unit per row."
     )
-    advice = f"Pass exposure= with a number for each row{frame}. Ones mean one unit per row."
-    return ValueError(f"exposure: fit had exposures{column}, and these rows have none. {advice}")
 
 
 def side_column(column: Column) -> np.ndarray:
     """Return a column of side information as float64 if it is numeric, else as objects."""
     if column.dtype.is_numeric() or column.dtype == nw.Boolean:
-        return numeric_column(column, f"Column {column.name!r} of side_info")
+        return as_floats(column)
     if column.dtype in (nw.Categorical, nw.Enum):
         codes, distinct = _coded(column)  # integer categories must not be read as numbers
         return np.array([*distinct, None], dtype=object)[codes]
@@ -593,49 +599,29 @@ def side_column(column: Column) -> np.ndarray:
     return np.fromiter(column.to_list(), dtype=object, count=len(column))
 
 
+def side_columns_of(frame: Frame) -> dict[str, np.ndarray]:
+    """Return the columns of a frame with side information by name."""
+    return {column.name: side_column(column) for column in frame.iter_columns()}
+
+
 def side_of_rows(frame: Frame) -> SideInfo:
     """Return the columns of a frame as side information with a row per row of X."""
-    columns = [side_column(column) for column in frame.iter_columns()]
-    return SideInfo(np.column_stack(columns), frame.columns)
+    return SideInfo(np.column_stack(list(side_columns_of(frame).values())), frame.columns)
 
 
-def declared_types(frame: Frame) -> dict[str, tuple[str, ...]]:
-    """Return the categories of the columns of side information whose dtypes are ordered."""
-    return {c.name: ordered_categories(c) for c in frame.iter_columns() if _is_ordered(c)}
+def side_values(column: np.ndarray) -> np.ndarray:
+    """Return numbers as float64, NaN if missing, and other values as objects, None if missing."""
+    if column.dtype.kind in "biuf":
+        return column.astype(np.float64)
+    # None is equal to itself, unlike NaN, NaT and pandas' NA.
+    values = [None if is_missing(value) else value for value in native(column)]
+    is_numeric = all(isinstance(value, _NUMBER | np.bool_ | None) for value in values)
+    if is_numeric:
+        return np.array(values, dtype=float)
+    return np.fromiter(values, dtype=object, count=len(values))
 
 
-def encoding_class(column: Column, title: str) -> type[ColumnEncoding]:
-    """Return how a column is encoded, according to its dtype; `title` names it in errors."""
-    refuse_misread_text(column, title)
-    if column.dtype in (nw.Date, nw.Datetime):
-        return DateEncoding
-    if column.dtype not in (nw.String, nw.Categorical, nw.Enum):
-        return ColumnEncoding
-    return OrderedEncoding if _is_ordered(column) else CategoryEncoding
-
-
-def _is_ordered(column: Column) -> bool:
-    """Return whether a column is a polars Enum, or has categories with an order."""
-    native = column.to_native()
-    # pandas stores `ordered` in the dtype, pyarrow in the type.
-    kind = getattr(native, "dtype", getattr(native, "type", None))
-    return bool(column.dtype == nw.Enum or getattr(kind, "ordered", False))
-
-
-def ordered_categories(column: Column) -> tuple[str, ...]:
-    """Return the categories of a column in the order of its dtype, or () if that has no order."""
-    if column.dtype.is_numeric():
-        return tuple(map(_text, sorted(column.drop_nulls().unique().to_list())))
-    if column.dtype not in (nw.Categorical, nw.Enum):
-        return ()
-    categories = tuple(map(_text, column.cat.get_categories().to_list()))
-    if _is_ordered(column):
-        return categories
-    used = set(_coded(column)[1]) if column.implementation.is_pandas_like() else ()
-    return tuple(category for category in categories if category in used)
-
-
-def _side_column(
+def side_encoding(
     name: str, values: np.ndarray, categories: tuple[str, ...] | None
 ) -> ColumnEncoding:
     """Return the encoding of a column of side information; ``categories`` are those of an ordered
@@ -653,43 +639,55 @@ def _side_column(
     return CategoryEncoding(name, tuple(sorted(texts)))
 
 
-def _side_value(column: ColumnEncoding, value: Any, unknown: dict[str, None]) -> float:
-    """Return a date or an ordered category as a number; add unknown categories to ``unknown``.
+def encoding_class(column: Column, *, is_categorical: bool) -> type[ColumnEncoding]:
+    """Return how a feature is encoded, according to its dtype; numbers may be categories."""
+    refuse_misread_text(column, f"Feature column {column.name!r}")
+    if column.dtype in (nw.Date, nw.Datetime):
+        return DateEncoding
+    if _is_ordered(column):
+        return OrderedEncoding
+    is_categorical |= column.dtype in (nw.String, nw.Categorical, nw.Enum)
+    return CategoryEncoding if is_categorical else ColumnEncoding
 
-    Numbers are taken as encoded values, as in ``TaskSet.side_info``, and returned unchanged.
+
+def declared_types(frame: Frame) -> dict[str, tuple[str, ...]]:
+    """Return the categories of the columns of side information whose dtypes are ordered."""
+    return {c.name: _declared(c) for c in frame.iter_columns() if _is_ordered(c)}
+
+
+def _is_ordered(column: Column) -> bool:
+    """Return whether a column is a polars Enum, or has categories with an order."""
+    native = column.to_native()
+    # pandas stores `ordered` in the dtype, pyarrow in the type.
+    kind = getattr(native, "dtype", getattr(native, "type", None))
+    return bool(column.dtype == nw.Enum or getattr(kind, "ordered", False))
+
+
+def _declared(column: Column) -> tuple[str, ...]:
+    """Return the categories of a categorical dtype."""
+    if column.dtype not in (nw.Categorical, nw.Enum):
+        return ()
+    return tuple(map(_text, column.cat.get_categories().to_list()))
+
+
+def _in_order(column: Column, distinct: list[str]) -> tuple[str, ...]:
+    """Return the categories of a column in the order of its dtype, numbers by size, and others in
+    alphabetical order; ``distinct`` are those that occur.
     """
-    if is_missing(value):
-        return np.nan
-    if isinstance(value, _NUMBER):
-        return float(value)
-    if isinstance(column, OrderedEncoding):
-        if (text := _text(value)) in column.categories:
-            return float(column.values[column.categories.index(text), 0])
-        unknown[text] = None
-        return float(column.fill[0])
-    assert isinstance(column, DateEncoding)
-    if not isinstance(value, date | np.datetime64):
-        found = f"column {column.name!r} held dates in training and has {value!r} now"
-        raise ValueError(f"side_info: {found}. Use a date, such as datetime.date(2026, 1, 31).")
-    return _day_of(value) - column.origin
+    if column.dtype.is_numeric():
+        return tuple(sorted(distinct, key=float))
+    declared = _declared(column)
+    if _is_ordered(column):
+        return declared
+    has_order = declared and column.implementation.is_pandas_like()
+    return tuple(sorted(distinct, key=declared.index if has_order else None))
 
 
 def refuse_misread_text(column: Column, title: str) -> None:
-    """Raise ValueError for strings most of which are numbers or ISO dates, or next to other
-    objects.
+    """Raise ValueError for strings most of which are numbers or ISO dates.
 
     Strings are read as categories, so numbers would get an indicator each.
     """
-    name = f"frame[{column.name!r}]"
-    if column.dtype == nw.Object:
-        kinds = {type(value).__name__ for value in column.to_list() if not is_missing(value)}
-        if "str" in kinds and len(kinds) > 1:
-            found = f"holds values of the types {name_some(sorted(kinds))}"
-            raise ValueError(f"{title} {found}. Make all of them strings: {name}.astype(str).")
-        if kinds & {"date", "datetime", "Timestamp"}:
-            raise ValueError(
-                f"{title} holds dates as objects. Convert it: pandas.to_datetime({name})."
-            )
     if column.dtype != nw.String:
         return
     distinct = column.drop_nulls().unique().to_list()
@@ -697,14 +695,15 @@ def refuse_misread_text(column: Column, title: str) -> None:
         (float, "numbers", "to_numeric"),
         (datetime.fromisoformat, "dates", "to_datetime"),
     ):
-        texts = [text for text in distinct if not can_read(read, text)]
-        if 2 * len(texts) >= len(distinct):
-            continue
-        example = next(text for text in distinct if text not in texts)
-        found = f"holds {kind} as strings, such as {example!r}"
-        found += f", but also {name_some(texts, 3)}" if texts else ""
-        advice = f"If they are categories, use {name}.astype('category')."
-        raise ValueError(f"{title} {found}. Convert it: pandas.{call}({name}). {advice}")
+        others = [text for text in distinct if not can_read(read, text)]
+        if 2 * len(others) < len(distinct):
+            example = next(text for text in distinct if text not in others)
+            also = f", but also {name_some(others, 3)}" if others else ""
+            name = f"frame[{column.name!r}]"
+            raise ValueError(
+                f"{title} holds {kind} as strings, such as {example!r}{also}. Convert it: "
+                f"pandas.{call}({name}). If they are categories, use {name}.astype('category')."
+            )
 
 
 def _days(column: Column) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -14,7 +14,6 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from .._utils.frames import (
-    Column,
     Frame,
     SideInfoLike,
     ValuesLike,
@@ -30,15 +29,16 @@ from .._utils.frames import (
 from .._utils.validation import (
     check_choice,
     check_finite,
+    check_shape,
     is_missing,
     label_array,
     name_some,
     native,
+    numbers_of,
     refuse_masked,
     warn,
 )
 from .encoding import (
-    MANY_CATEGORIES,
     ROW_VALUES,
     Encoding,
     SideInfo,
@@ -47,6 +47,8 @@ from .encoding import (
     declared_types,
     missing_exposure,
     side_column,
+    side_columns_of,
+    side_values,
 )
 from .formula import ParsedFormula
 
@@ -76,9 +78,8 @@ def read_labels(labels: ValuesLike, name: str) -> np.ndarray:
     if is_series(labels):
         column = nw.from_native(labels, series_only=True)
         has_numpy_type = column.dtype.is_integer() and column.dtype not in (nw.Int128, nw.UInt128)
-        if has_numpy_type and not column.is_null().any():
-            return np.asarray(column.to_numpy())
-        return label_array(column.to_list())
+        is_complete = not column.is_null().any()
+        labels = column.to_numpy() if has_numpy_type and is_complete else column.to_list()
     if isinstance(labels, list | tuple):
         return label_array(list(labels))  # np.asarray would turn [1, "a"] into strings
     array = np.asarray(labels)
@@ -89,19 +90,13 @@ def read_labels(labels: ValuesLike, name: str) -> np.ndarray:
 
 def distinct_labels(labels: ValuesLike, n_tasks: int) -> np.ndarray:
     """Return the labels of `n_tasks` tasks; none may be missing, and no two may be equal."""
-    array = read_labels(labels, "labels")
-    keys = native(array)
-    if len(keys) != n_tasks:
-        raise ValueError(f"labels has {len(keys)} entries for {n_tasks} tasks.")
-    if any(_is_incomplete(key) for key in keys):
-        raise ValueError("labels has a missing label (None or NaN). Label every task.")
-    repeated = [key for key, count in Counter(keys).items() if count > 1]
-    if repeated:
-        verb = "appears" if len(repeated) == 1 else "appear"
+    grouping = group_rows(labels, n_tasks, "labels")
+    repeated = grouping.labels[np.bincount(grouping.codes) > 1]
+    if len(repeated):
         raise ValueError(
-            f"labels must be distinct, but {name_some(repeated)} {verb} more than once."
+            f"labels must be distinct, but these are repeated: {name_some(native(repeated))}."
         )
-    return array.copy()
+    return grouping.labels
 
 
 def group_rows(groups: ValuesLike, n_rows: int, name: str = "groups") -> Grouping:
@@ -111,17 +106,14 @@ def group_rows(groups: ValuesLike, n_rows: int, name: str = "groups") -> Groupin
     if groups is None:
         return Grouping(np.zeros(n_rows, np.int64), np.zeros(1, np.int64))
     column = nw.from_native(groups, series_only=True) if is_series(groups) else None
-    is_text = column is not None and column.dtype == nw.String
-    labels = groups if is_text else read_labels(groups, name)
-    if len(labels) != n_rows:
-        found = f"{name} has {len(labels)} labels, but X has {n_rows} rows"
-        raise ValueError(f"{found}. Pass a label per row.")
-    if is_text:
+    if column is not None and column.dtype == nw.String and not column.is_null().any():
         codes, distinct = factorize(column)
-        if (codes >= 0).all():
-            return Grouping(codes, label_array(distinct))
-        labels = read_labels(groups, name)  # `group_labels` refuses the missing ones
-    return group_labels(labels, name)
+        grouping = Grouping(codes, label_array(distinct))
+    else:
+        grouping = group_labels(read_labels(groups, name), name)
+    if len(grouping.codes) != n_rows:
+        raise ValueError(f"{name}: expected {n_rows} labels, got {len(grouping.codes)}.")
+    return grouping
 
 
 def group_labels(labels: np.ndarray, name: str = "groups") -> Grouping:
@@ -131,44 +123,31 @@ def group_labels(labels: np.ndarray, name: str = "groups") -> Grouping:
     if labels.dtype.kind in "biufmM":
         unique, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
         order = np.argsort(first)
-        grouping = Grouping(np.argsort(order)[inverse], unique[order])
+        codes, distinct = np.argsort(order)[inverse], unique[order]
     else:
         known: dict[Any, int] = {}
+        numbers = (known.setdefault(label, len(known)) for label in native(labels))
         try:
-            numbers = (known.setdefault(label, len(known)) for label in native(labels))
             codes = np.fromiter(numbers, np.int64, len(labels))
         except TypeError as error:
             raise TypeError(
                 f"{name} must hold hashable labels, such as strings: {error}."
             ) from None
-        refuse_other_spelling(list(known), list(known))
-        grouping = Grouping(codes, label_array(list(known)))
-    if grouping.labels.dtype.kind not in "biuU":
-        for label, row in zip(native(grouping.labels), grouping.first, strict=True):
-            if _is_incomplete(label):
-                missing = f"{name} has a missing label ({label!r}) in row {row}"
-                advice = "TaskSet.from_frame(..., missing='drop') drops rows without a label."
-                raise ValueError(f"{missing}. Label each row. {advice}")
-    return grouping
+        distinct = label_array(list(known))
+    is_never_missing = distinct.dtype.kind in "biuU"
+    missing = [] if is_never_missing else list(map(is_missing, native(distinct)))
+    if any(missing):
+        row = int(np.argmax(codes == missing.index(True)))
+        raise ValueError(
+            f"{name} has a missing label in row {row}. Label each row, or use "
+            "TaskSet.from_frame(..., missing='drop'), which drops rows without a label."
+        )
+    return Grouping(codes, distinct)
 
 
-def _is_incomplete(label: object) -> bool:
-    """Return whether a label is missing, or is a tuple with NaN, which is not equal to itself; None
-    in a tuple is valid.
-    """
-    if isinstance(label, tuple):
-        return any(value is not None and _is_incomplete(value) for value in label)
-    return is_missing(label)
-
-
-def first_difference(
-    values: np.ndarray, codes: np.ndarray
-) -> tuple[np.ndarray, tuple[int, int] | None]:
-    """Return the row (T,) of each task's first value that is not missing, if there is one, and two
-    rows of one task with different values.
-
-    The second result is None if the `values` (n,) are constant within tasks, apart from missing
-    values.
+def first_values(values: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the row (T,) of each task's first value that is not missing, if there is one, and the
+    rows with another value, apart from missing ones.
     """
     is_float = values.dtype.kind == "f"
     missing = (
@@ -177,21 +156,17 @@ def first_difference(
     rows = np.concatenate([np.flatnonzero(missing), np.flatnonzero(~missing)[::-1]])
     first = np.empty(codes.max(initial=-1) + 1, np.int64)
     first[codes[rows]] = rows  # NumPy keeps the last assignment, which is the first value
-    differs = ~missing & np.asarray(values != values[first][codes], dtype=bool)
-    if not differs.any():
-        return first, None
-    row = int(np.argmax(differs))
-    return first, (row, int(first[codes[row]]))
+    return first, np.flatnonzero(~missing & (values != values[first][codes]))
 
 
-def positions_of(
-    labels: np.ndarray, known: np.ndarray, *, same_kind: bool = False
-) -> NDArray[np.int64]:
+_KINDS = {"b": "booleans", "U": "strings", "M": "dates", **dict.fromkeys("iuf", "numbers")}
+
+
+def positions_of(labels: np.ndarray, known: np.ndarray) -> NDArray[np.int64]:
     """Return the position of each label among the known labels, or −1 if it is not known.
 
-    Labels are compared as in Python, so 7 equals 7.0. If 7 is a known label, the label "7" raises
-    ValueError. With `same_kind`, labels of another type than the known labels also raise
-    ValueError, except strings, because "new" may be the name of a new task.
+    Labels are compared as in Python, so 7 equals 7.0. Raise ValueError for labels of another type
+    than the known labels, except strings such as "new", if no known label is written so.
     """
     if labels.dtype == known.dtype != object and np.array_equal(labels, known):
         return np.arange(len(labels))
@@ -199,30 +174,16 @@ def positions_of(
         order = np.argsort(known)
         nearest = order[np.minimum(np.searchsorted(known, labels, sorter=order), len(known) - 1)]
         return np.where(known[nearest] == labels, nearest, -1)
+    here, there = (_KINDS.get(array.dtype.kind) for array in (labels, known))
+    if here and there and here != there and len(labels) and len(known):
+        texts = {str(label).removesuffix(".0") for label in native(known)}
+        if here != "strings" or not texts.isdisjoint(native(labels)):
+            raise ValueError(
+                f"labels: they are {here}, such as {native(labels)[0]!r}, and the known labels are "
+                f"{there}, such as {native(known)[0]!r}. Use the same type."
+            )
     position = {label: t for t, label in enumerate(native(known))}
-    positions = np.array([position.get(label, -1) for label in native(labels)], dtype=np.int64)
-    refuse_other_spelling(native(labels[positions < 0]), list(position))
-    names = {"b": "booleans", "U": "strings", "M": "dates", **dict.fromkeys("iuf", "numbers")}
-    kinds = [names.get(array.dtype.kind) for array in (labels, known)]
-    if same_kind and None not in kinds and kinds[0] not in (kinds[1], "strings"):
-        raise ValueError(
-            f"labels: they are {kinds[0]} here and were {kinds[1]} in fit. Use the same type."
-        )
-    return positions
-
-
-def refuse_other_spelling(labels: list[Any], known: list[Any]) -> None:
-    """Raise ValueError if a label is a string and a known label is the number it spells, or vice
-    versa.
-    """
-    if not labels or len({isinstance(label, str) for label in (*labels, *known)}) < 2:
-        return
-    spelled = {str(label).removesuffix(".0"): label for label in known}
-    for label in labels:
-        other = spelled.get(str(label).removesuffix(".0"), label)
-        if isinstance(other, str) != isinstance(label, str):
-            advice = "Write the labels as numbers everywhere, or as strings everywhere."
-            raise ValueError(f"labels: {label!r} and {other!r} are different tasks. {advice}")
+    return np.array([position.get(label, -1) for label in native(labels)], dtype=np.int64)
 
 
 def mix(numbers: Keys) -> Keys:
@@ -300,103 +261,98 @@ def read_side_info(
     """
     if side_info is None:
         return SideInfo()
-    labels, n_rows = native(grouping.labels), len(grouping.codes)
     refuse_masked("side_info", side_info)
-    if is_series(side_info) and not has_labels:
-        side_info = {0: side_info}
-    elif is_series(side_info):
-        column = nw.from_native(side_info, series_only=True).to_frame()
-        return _side_by_label(column, (), grouping)._replace(names=None, types={})
+    labels = native(grouping.labels)
+    if isinstance(side_info, SideInfo):
+        assert side_info.values is not None
+        names: Sequence[Any] = side_info.names or range(side_info.values.shape[1])
+        return side_of_columns(dict(zip(names, side_info.values.T, strict=True)), grouping)
+    if not has_labels:
+        side_info = _by_label_zero(side_info)
+    if is_series(side_info):
+        side_info = nw.from_native(side_info, series_only=True).to_frame()
     if is_frame(side_info):
-        frame = read_frame(side_info, "side_info")
-        if has_labels:
-            return _side_by_label(frame, task, grouping)
-        # The label 0 was not given by the user, so the index of the frame is ignored.
-        if len(frame) != 1:
-            found = f"side_info has {len(frame)} rows for one task without a label"
-            raise ValueError(f"{found}. Pass one row.")
-        columns = list(map(side_column, frame.iter_columns()))
-        return _table(columns, frame.columns, labels, declared_types(frame))
+        return _side_by_label(read_frame(side_info, "side_info"), task, grouping)
     if isinstance(side_info, Mapping):
-        if not has_labels and 0 not in side_info:
-            side_info = {0: side_info}
         keys = list(side_info)
         rows = [side_info[keys[i]] for i in _rows_by_label(keys, labels)]
-        return side_from_rows(rows, labels)
+        return side_of_tasks(rows, labels)
     if sp.issparse(side_info):
         raise TypeError("side_info is a sparse matrix; pass a dense array (side_info.toarray()).")
-    names = None
-    if isinstance(side_info, SideInfo):
-        side_info, names, _ = side_info
     # A list may mix numbers and strings; an object array keeps both.
     array = side_info if isinstance(side_info, np.ndarray) else np.asarray(side_info, dtype=object)
+    n_rows = len(grouping.codes)
     if len(labels) == 1 and (array.ndim < 2 or (array.ndim == 2 and len(array) == 1)):
-        return _table(list(array.reshape(1, -1).T), names, labels)
+        return side_of_tasks([array], labels)
     if array.ndim != 2 or len(array) != n_rows:
-        counts = f"{len(labels)} tasks, {n_rows} rows of X"
-        raise TypeError(f"side_info is an array of shape {array.shape} ({counts}). {BY_LABEL}")
-    return side_from_columns(list(array.T), names, grouping)
+        raise TypeError(
+            f"side_info is an array of shape {array.shape} ({len(labels)} tasks, {n_rows} rows of "
+            f"X). {BY_LABEL}"
+        )
+    return side_of_columns(dict(enumerate(array.T)), grouping)
+
+
+def _by_label_zero(side_info: SideInfoLike) -> SideInfoLike:
+    """Return the row of a task without a label as a mapping from its label 0, except arrays.
+
+    The index of a frame is ignored, because the user did not choose the label.
+    """
+    if is_frame(side_info):
+        frame = read_frame(side_info, "side_info")
+        if len(frame) != 1:
+            raise ValueError(
+                f"side_info has {len(frame)} rows for one task without a label. Pass one row."
+            )
+        return {0: {name: values[0] for name, values in side_columns_of(frame).items()}}
+    is_row = is_series(side_info) or (isinstance(side_info, Mapping) and 0 not in side_info)
+    return {0: side_info} if is_row else side_info
 
 
 def _side_by_label(frame: Frame, task: Sequence[str], grouping: Grouping) -> SideInfo:
     """Return the rows of the tasks; the columns ``task``, or the index, have the labels."""
-    labels, hint = native(grouping.labels), ""
+    labels, index = native(grouping.labels), nw.maybe_get_index(frame)
     if task and set(task) <= set(frame.columns):
         parts = [native(read_labels(frame[name].to_native(), "side_info")) for name in task]
         keys = parts[0] if len(task) == 1 else list(zip(*parts, strict=True))
         frame = frame.select(other_columns(frame.columns, task))
+    elif index is None:
+        raise TypeError(f"side_info has no index or column {name_some(task)} of labels. {BY_LABEL}")
     else:
-        index = nw.maybe_get_index(frame)
-        call = "call .set_index() with the labels' column"
-        hint = f" A pandas DataFrame is searched by its index: {call}."
-        hint += f" Or give it the column {name_some(task)}." if task else ""
-        if index is None:
-            raise TypeError(f"side_info has no index to find tasks by. {BY_LABEL}{hint}")
         keys = list(index.tolist())
         # With one row for each row of X, the index may number the rows.
-        numbered = index.name is None and all(isinstance(key, int) for key in keys)
-        if numbered and len(labels) < len(keys) == len(grouping.codes):
-            advice = "If they are the rows of X, pass side_info.to_numpy()."
-            raise ValueError(f"side_info has {len(keys)} rows, as X has. {advice}{hint}")
-    rows = _rows_by_label(keys, labels, hint)
-    columns = [side_column(column)[rows] for column in frame.iter_columns()]
-    return _table(columns, frame.columns, labels, declared_types(frame))
+        is_numbered = index.name is None and all(isinstance(key, int) for key in keys)
+        if is_numbered and len(labels) < len(keys) == len(grouping.codes):
+            raise ValueError(
+                f"side_info has {len(keys)} rows, as X has. If they are the rows of X, pass "
+                "side_info.to_numpy(). If they are tasks, call .set_index() with the labels."
+            )
+    rows = _rows_by_label(keys, labels)
+    columns = {name: values[rows] for name, values in side_columns_of(frame).items()}
+    return _side_table(columns, labels, declared_types(frame))
 
 
-def _by_index(series: Column) -> dict[Any, Any]:
-    index = nw.maybe_get_index(nw.from_native(series, series_only=True))
-    if index is None:
-        raise TypeError(f"side_info is a column without an index. {BY_LABEL}")
-    values = dict(zip(index.tolist(), series.to_list(), strict=True))
-    if len(values) < len(index):
-        raise ValueError("side_info is a Series with several entries for one label. Keep only one.")
-    return values
-
-
-def _rows_by_label(keys: list[Any], labels: list[Any], hint: str = "") -> list[int]:
+def _rows_by_label(keys: list[Any], labels: list[Any]) -> list[int]:
     """Return the position of each label among the keys, in which it must occur once."""
     counts = Counter(keys)
     if missing := [label for label in labels if label not in counts]:
-        found = f"side_info has no row for task {name_some(missing)}"
-        known = f"it has labels such as {name_some(keys, 3)}"
-        advice = (
-            "Add the rows, or leave these tasks out. Numbers do not match strings: 7 is not '7'."
+        raise ValueError(
+            f"side_info has no row for task {name_some(missing)} (it has labels such as "
+            f"{name_some(keys, 3)}). Add the rows, or leave these tasks out. Labels are in the "
+            "column of the task, or in the index of a pandas DataFrame: call .set_index() with "
+            "this column. Numbers do not match strings: 7 is not '7'."
         )
-        raise ValueError(f"{found} ({known}). {advice}{hint}")
     if repeated := [label for label in labels if counts[label] > 1]:
-        found = f"side_info has several rows for task {name_some(repeated)}"
-        raise ValueError(f"{found}. Keep one row per task.")
+        raise ValueError(
+            f"side_info has several rows for task {name_some(repeated)}. Keep one row per task."
+        )
     position = {key: row for row, key in enumerate(keys)}
     return [position[label] for label in labels]
 
 
-def side_from_columns(
-    columns: list[np.ndarray], names: list[str] | None, grouping: Grouping
-) -> SideInfo:
+def side_of_columns(columns: Mapping[Any, np.ndarray], grouping: Grouping) -> SideInfo:
     """Return side information given for every row of X; it must be constant within each task."""
-    pairs = zip(columns, names or range(len(columns)), strict=True)
-    values = [constant_values(column, grouping, repr(name)) for column, name in pairs]
-    return _table(values, names, native(grouping.labels))
+    values = {name: constant_values(v, grouping, repr(name)) for name, v in columns.items()}
+    return _side_table(values, native(grouping.labels))
 
 
 def constant_values(values: np.ndarray, grouping: Grouping, title: str) -> np.ndarray:
@@ -404,89 +360,58 @@ def constant_values(values: np.ndarray, grouping: Grouping, title: str) -> np.nd
 
     Raise ValueError if a task has several values.
     """
-    first, rows = first_difference(values, grouping.codes)
-    if rows is None:
-        return np.asarray(values[first])
-    here, there = native(values[list(rows)])
-    label = native(grouping.labels)[grouping.codes[rows[0]]]
-    found = f"column {title} of task {label!r} has the values {there!r} and {here!r}"
-    advice = "Give each task one value, or leave the column out."
-    raise ValueError(f"side information must be constant within a task, but {found}. {advice}")
+    first, others = first_values(values, grouping.codes)
+    if len(others):
+        task = grouping.codes[others[0]]
+        there, here = native(values[[first[task], others[0]]])
+        raise ValueError(
+            f"side information must be constant within a task, but column {title} of task "
+            f"{native(grouping.labels)[task]!r} has the values {there!r} and {here!r}. Give each "
+            "task one value, or leave the column out."
+        )
+    return np.asarray(values[first])
 
 
-def side_from_rows(rows: list[Any], labels: list[Any]) -> SideInfo:
-    """Return side information given by task; a row is a scalar, a 1-D vector, or a mapping."""
-    rows = [_by_index(row) if is_series(row) else row for row in rows]
-    names = list(rows[0]) if all(isinstance(row, Mapping) for row in rows) else None
-    cells: list[list[Any]] = []
+def side_of_tasks(rows: list[Any], labels: list[Any]) -> SideInfo:
+    """Return side information given by task; a row is a scalar, a vector, or a mapping."""
+    entries = []
     for row, label in zip(rows, labels, strict=True):
-        if names is not None:
-            cells.append([row.get(name) for name in names])
-            found, first = (f"the keys {sorted(map(str, keys))}" for keys in (row, names))
-        else:
-            values = np.asarray(row, dtype=object)
-            if values.ndim > 1 or isinstance(row, Mapping):
-                kinds = "a number, a 1-D vector or, for all tasks, a dict of named values"
-                expected = f"must be {kinds}; got {type(row).__name__}"
-                raise TypeError(f"side information of task {label!r} {expected}.")
-            cells.append(values.ravel().tolist())
-            found, first = (f"{len(own)} values" for own in (cells[-1], cells[0]))
-        if found != first:
-            expected = f"and that of task {labels[0]!r} has {first}. Give all tasks the same."
-            raise ValueError(f"side information of task {label!r} has {found}, {expected}")
-    columns = [_objects(column) for column in zip(*cells, strict=True)]
-    return _table(columns, names, labels)
+        if nw.dependencies.is_pandas_series(row):
+            row = row.to_dict()
+        if not isinstance(row, Mapping):
+            row = dict(enumerate(np.asarray(row, dtype=object).ravel()))
+        entries.append(row)
+        if row.keys() != entries[0].keys():
+            raise ValueError(
+                f"side_info of task {label!r} has the columns {list(row)}, and that of task "
+                f"{labels[0]!r} has {list(entries[0])}. Give all tasks the same."
+            )
+    columns = {
+        name: np.fromiter((entry[name] for entry in entries), dtype=object, count=len(entries))
+        for name in entries[0]
+    }
+    return _side_table(columns, labels)
 
 
-def _objects(values: Iterable[Any]) -> np.ndarray:
-    """Return a 1-D array of objects, with None for missing values."""
-    # None is equal to itself, unlike NaN, NaT and pandas' NA.
-    found = [None if is_missing(value) else value for value in values]
-    return np.fromiter(found, dtype=object, count=len(found))
-
-
-def _table(
-    columns: list[np.ndarray],
-    names: Sequence[Any] | None,
+def _side_table(
+    columns: Mapping[Any, np.ndarray],
     labels: list[Any],
     types: Mapping[str, tuple[str, ...]] | None = None,
 ) -> SideInfo:
-    """Join columns with a value per task; numbers become floats, other values stay objects.
-
-    Names are kept if all are strings.
-    """
+    """Join columns with a value per task. Names are kept if all are strings."""
     if not columns:
-        advice = "Leave it out, or give every task at least one value."
-        raise ValueError(f"side_info has no columns. {advice}")
-    kept = list(names) if names and all(isinstance(name, str) for name in names) else None
-    titles = list(map(repr, kept or range(len(columns))))
-    columns = list(map(_as_column, columns, titles))
-    for column, title in zip(columns, titles, strict=True):
+        raise ValueError("side_info has no columns. Leave it out, or give every task a value.")
+    columns = {name: side_values(column) for name, column in columns.items()}
+    for name, column in columns.items():
         # Sums of squares must be finite.
         if column.dtype == np.float64 and (too_large := np.abs(column) > 1e100).any():
             t = int(np.argmax(too_large))
-            value = f"({column.tolist()[t]!r}) for task {labels[t]!r}, column {title}"
-            advice = "Use a larger unit, or NaN for a missing value."
-            raise ValueError(f"side_info has an infinite or very large value {value}. {advice}")
-    return SideInfo(np.column_stack(columns), kept, types or {})
-
-
-def _as_column(column: np.ndarray, title: str) -> np.ndarray:
-    """Return numbers as float64, NaN if missing, and other values as objects, None if missing."""
-    if column.dtype.kind in "biuf":
-        return column.astype(np.float64)
-    column = _objects(native(column))
-    present = [value for value in column if value is not None]
-    if not all(isinstance(value, Hashable) for value in present):
-        raise TypeError(
-            f"column {title} of side_info holds lists or other containers; use one number or "
-            "category per cell."
-        )
-    kind = np.asarray(present).dtype.kind
-    if kind == "c":
-        raise ValueError(f"Complex data not supported: column {title} of side_info.")
-    # A column without any value is one of NaN.
-    return column.astype(np.float64) if kind in "biuf" else column
+            raise ValueError(
+                f"side_info has an infinite or very large value ({column[t]:g}) for task "
+                f"{labels[t]!r}, column {name!r}. Use a larger unit, or NaN for a missing value."
+            )
+    names = list(columns) if all(isinstance(name, str) for name in columns) else None
+    return SideInfo(np.column_stack(list(columns.values())), names, types or {})
 
 
 def check_row_values(name: str, values: ValuesLike, n_rows: int) -> NDArray[np.float64] | None:
@@ -496,19 +421,18 @@ def check_row_values(name: str, values: ValuesLike, n_rows: int) -> NDArray[np.f
     if values is None:
         return None
     refuse_masked(name, values)
-    try:
+    with numbers_of(name):
         array = np.array(values, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name}: expected a number for each row ({error})") from None
-    if array.shape != (n_rows,):
-        raise ValueError(f"{name}: expected {n_rows} numbers, one per row, got shape {array.shape}")
+    check_shape(name, array, n_rows)
     may_be_zero, largest = name in ("frequency_weight", "weights"), 1e15
-    bad = ~(((array > 0) | (array == 0) & may_be_zero) & (array <= largest))
+    bad = ~((array >= 0 if may_be_zero else array > 0) & (array <= largest))
     if bad.any():
         row = int(np.argmax(bad))
         least = "zero or positive" if may_be_zero else "positive (not zero)"
-        allowed = f"all must be {least} and at most {largest:g}. Drop rows with other values."
-        raise ValueError(f"{name}: row {row} has {array[row]:g}; {allowed}")
+        raise ValueError(
+            f"{name}: row {row} has {array[row]:g}; all must be {least} and at most {largest:g}. "
+            "Drop rows with other values."
+        )
     return array
 
 
@@ -533,9 +457,6 @@ def read_long_table(
     """
     data, is_new, labels = read_frame(frame, "frame"), encoding is None, as_columns(task)
     check_choice("missing", missing, ("error", "drop", "impute"))
-    if encoding is not None and missing == "impute" and not encoding.imputes:
-        advice = "Use missing='impute' for the training table."
-        raise ValueError(f"missing: the encoding has no column means for imputation. {advice}")
     values = _row_columns(data, encoding, target, row_columns or {})
     names, side_names = _features_and_side(
         data, task, {"target": target, **values}, features, side_info, side_columns, encoding
@@ -555,7 +476,6 @@ def read_long_table(
         encoding, X = Encoding.of(
             data, names, task, target, imputes=missing == "impute", categorical=categorical
         )
-        warn_second_grouping(data, encoding, grouping)
         if formula is not None:
             encoding, X = formula.apply(encoding, X)
     else:
@@ -578,8 +498,7 @@ def _with_columns(side: SideInfo, data: Frame, grouping: Grouping) -> SideInfo:
     """Return side information with further columns, which have a value for each row of X."""
     if not data.columns:
         return side
-    columns = list(map(side_column, data.iter_columns()))
-    table: Any = side_from_columns(columns, data.columns, grouping).values
+    table: Any = side_of_columns(side_columns_of(data), grouping).values
     table = table if side.values is None else np.column_stack([side.values, table])
     types = {**side.types, **declared_types(data)}
     return SideInfo(table, [*(side.names or ()), *data.columns], types)
@@ -602,8 +521,10 @@ def _features_and_side(
     if isinstance(side_info, np.ndarray | list | tuple):
         raise TypeError(f"side_info is of type {type(side_info).__name__}. {BY_LABEL}")
     if side_info is not None and side_columns is not None:
-        advice = "To use both, join the columns of side_info to the frame and list all of them"
-        raise ValueError(f"Pass side_info or side_columns, not both. {advice} in side_columns.")
+        raise ValueError(
+            "Pass side_info or side_columns, not both. To use both, join the columns of side_info "
+            "to the frame and list all of them in side_columns."
+        )
     used = labels = check_columns(data, "task", as_columns(task))
     for role, name in roles.items():
         used = used + check_columns(data, role, [] if name is None else [name], used)
@@ -652,13 +573,10 @@ def collect(
         check_finite(y, "y", where)
     else:
         side = side._replace(values=encoding.encode_side_info(side.values, side.names))
-        target = None if encoding.target is None else [encoding.target]
-        reader = "from_frame" if encoding.formula is None else "from_formula"
-        drop, impute = (f"TaskSet.{reader}(..., missing='{how}')" for how in ("drop", "impute"))
-        advice = f"Drop those rows, for example with {drop}."
-        imputing = f" To impute them, fit with {impute}." * (encoding.formula is None)
-        check_finite(X, "X", where, encoding.source_names, advice + imputing)
-        check_finite(y if target is None else y[:, None], "y", where, target, advice)
+        advice = "Drop those rows, for example with missing='drop'."
+        impute = " Or impute them: fit with TaskSet.from_frame(..., missing='impute')."
+        check_finite(X, "X", where, encoding.source_names, advice + impute)
+        check_finite(y, "y", where, advice=advice)
     order = np.argsort(codes, kind="stable")
     if (frequency := row_values.get("frequency_weight")) is not None:
         order = order[frequency[order] > 0]
@@ -693,16 +611,15 @@ def _row_columns(
 
     Without targets, these are its exposure, and its sample weight if the table has this column.
     """
-    roles = ROW_VALUES if target is not None else ("exposure",)
-    named = {role: getattr(encoding, role, None) for role in roles}
-    exposure = named["exposure"] if given.get("exposure") is None else None
-    if exposure is not None and exposure not in data.columns:
+    columns = {role: getattr(encoding, role, None) for role in ROW_VALUES}
+    if target is None:
+        columns["frequency_weight"] = None
+        if columns["sample_weight"] not in data.columns:
+            columns["sample_weight"] = None
+    columns |= {role: name for role, name in given.items() if name is not None}
+    if columns["exposure"] not in (None, given.get("exposure"), *data.columns):
         raise missing_exposure(encoding)
-    weight = getattr(encoding, "sample_weight", None)
-    if weight in data.columns:
-        named["sample_weight"] = weight
-    named |= {role: name for role, name in given.items() if name is not None}
-    return {role: name for role, name in named.items() if name is not None}
+    return {role: name for role, name in columns.items() if name is not None}
 
 
 def _constant_columns(data: Frame, task: TaskColumns, names: list[str]) -> list[str]:
@@ -717,16 +634,18 @@ def _constant_columns(data: Frame, task: TaskColumns, names: list[str]) -> list[
             return []
         grouping = group_tasks(part, task)
         columns = {name: side_column(part[name]) for name in names}
-        names = [name for name in names if not first_difference(columns[name], grouping.codes)[1]]
+        names = [name for name in names if not len(first_values(columns[name], grouping.codes)[1])]
     several = grouping.first[np.bincount(grouping.codes) > 1]
     if len(several) < 10:
         return []
     values = {name: native(columns[name][several]) for name in names}
     constant = [n for n in names if len({str(v) for v in values[n] if not is_missing(v)}) > 1]
     if constant:
-        found = name_some(constant, len(constant))
-        advice = "To keep them as features, use TaskSet.from_frame(..., side_columns=[])."
-        warn(f"constant within every task, so read as side information: {found}. {advice}")
+        warn(
+            "constant within every task, so read as side information: "
+            f"{name_some(constant, len(constant))}. To keep them as features, use "
+            "TaskSet.from_frame(..., side_columns=[])."
+        )
     return constant
 
 
@@ -762,29 +681,3 @@ def group_tasks(data: Frame, task: TaskColumns) -> Grouping:
     grouping = group_labels(codes)
     labels = [native(part.labels[part.codes[grouping.first]]) for part in parts]
     return grouping._replace(labels=label_array(list(zip(*labels, strict=True))))
-
-
-def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) -> None:
-    """Warn about features that look like identifiers: many values, each in one task only.
-
-    Identifiers within tasks are not predictive for new tasks. Measurements that are distinct by
-    chance are not integers, or have a wide range.
-    """
-    task = " and ".join(map(repr, encoding.task_columns))
-    n_tasks = len(grouping.labels)
-    for column in encoding.features:
-        is_integer = column.kind == "number" and data[column.name].dtype.is_integer()
-        if not (is_integer or column.kind == "levels") or data[column.name].is_null().any():
-            continue
-        codes, labels = group_rows(data[column.name].to_native(), len(data))
-        n_values, n_pairs = len(labels), len(np.unique(codes * n_tasks + grouping.codes))
-        if n_values <= max(MANY_CATEGORIES, n_tasks) or n_values != n_pairs or n_tasks == 1:
-            continue
-        found = f"column {column.name!r} has {n_values} values, each in one task only"
-        leave_out = "leave the column out of `features`"
-        # Rounded measurements that are equal by chance also occur in other tasks.
-        if len(data) - n_values >= n_tasks:
-            nested = f"make each value a task, task=[{task}, {column.name!r}], or {leave_out}"
-            warn(f"{found}, like a second grouping in {task}: {nested}.")
-        elif is_integer and len(data) > 100 and np.ptp(labels) < 2 * n_values:
-            warn(f"{found}. If they number the rows, {leave_out}.")

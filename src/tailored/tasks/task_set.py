@@ -29,7 +29,6 @@ from .._utils.validation import (
     check_finite,
     check_fraction,
     check_int,
-    check_positions,
     check_real,
     check_rng,
     check_target,
@@ -53,25 +52,20 @@ from .reading import (
     read_long_table,
     read_side_info,
     row_keys,
-    side_from_rows,
+    side_of_tasks,
 )
 
 #: A number of rows of a task (int), or a fraction of them (float).
 Share = int | float
 
 
-class Task(
-    NamedTuple(
-        "_Fields",
-        [("X", Any), ("y", np.ndarray), ("side_info", np.ndarray | None), ("label", Any)],
-    )
-):
-    """One task, as a tuple of its rows (a view), its targets, its side information (or None) and
-    its label.
-    """
+class Task(NamedTuple):
+    """One task: its rows (a view), its targets, its side information (or None) and its label."""
 
-    feature_names: np.ndarray | None = None
-    side_names: list[str] | None = None
+    X: Any
+    y: np.ndarray
+    side_info: np.ndarray | None
+    label: Any
 
 
 class TaskSet(Stored):
@@ -142,7 +136,11 @@ class TaskSet(Stored):
         exposure: ValuesLike = None,
         encoding: Encoding | None = None,
     ) -> None:
-        values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
+        values = {
+            "sample_weight": sample_weight,
+            "frequency_weight": frequency_weight,
+            "exposure": exposure,
+        }
         rows, read_as = encode_rows(X, encoding)
         target = check_target(read_target(y), rows.shape[0])
         grouping = group_rows(groups, len(target))
@@ -212,7 +210,11 @@ class TaskSet(Stored):
             5,000 tasks, and not with ``frequency_weight``.
         """
         task = task if isinstance(task, str) else as_columns(task)
-        columns = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
+        columns = {
+            "sample_weight": sample_weight,
+            "frequency_weight": frequency_weight,
+            "exposure": exposure,
+        }
         fields, _ = read_long_table(
             frame,
             task,
@@ -264,7 +266,11 @@ class TaskSet(Stored):
         parsed = parse(formula)
         used = [parsed.target, *as_columns(parsed.task), *parsed.columns]
         require_columns(read_frame(frame, "frame"), "formula", used)
-        columns = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
+        columns = {
+            "sample_weight": sample_weight,
+            "frequency_weight": frequency_weight,
+            "exposure": exposure,
+        }
         fields, _ = read_long_table(
             frame,
             parsed.task,
@@ -290,35 +296,37 @@ class TaskSet(Stored):
             raise TypeError(f"tasks: expected a list of (X, y), got {type(tasks).__name__}.")
         entries = list(tasks)
         if not entries:
-            raise ValueError(
-                "tasks is empty: Found array with 0 sample(s) while a minimum of 1 is required."
-            )
+            raise ValueError("tasks is empty: pass at least one task.")
         if labels is None:
             labels = [e.label if isinstance(e, Task) else t for t, e in enumerate(entries)]
         unique = distinct_labels(labels, len(entries))
         keys = native(unique)
-        parts = [_read_entry(entry, key) for entry, key in zip(entries, keys, strict=True)]
-        rows, targets, sides = (list(part) for part in zip(*parts, strict=True))
-        for key, X in zip(keys, rows, strict=True):
-            if X.shape[1] != rows[0].shape[1]:
-                expected = f"and that of task {keys[0]!r} has {rows[0].shape[1]}"
-                found = f"X of task {key!r} has {X.shape[1]} features, {expected}"
-                raise ValueError(f"{found}. All need the same features.")
-        without = [key for key, side in zip(keys, sides, strict=True) if side is None]
+        rows: list[Any] = []
+        targets: list[np.ndarray] = []
+        sides: list[SideInfoLike] = []
+        for entry, label in zip(entries, keys, strict=True):
+            X, y, side = _read_entry(entry, label)
+            if rows and X.shape[1] != rows[0].shape[1]:
+                raise ValueError(
+                    f"X of task {label!r} has {X.shape[1]} features, and that of task {keys[0]!r} "
+                    f"has {rows[0].shape[1]}. All need the same features."
+                )
+            rows.append(X)
+            targets.append(y)
+            sides.append(side)
+        without = [label for label, side in zip(keys, sides, strict=True) if side is None]
         if without and len(without) < len(keys):
             raise ValueError(
                 f"side_info is missing for task {name_some(without)}: pass it for all or none."
             )
-        side = SideInfo() if without else side_from_rows(sides, keys)
-        first = entries[0]
+        side_info = SideInfo() if without else side_of_tasks(sides, keys)
         return cls.from_arrays(
             _stack(rows),
             np.concatenate(targets),
             offsets_of([len(y) for y in targets]),
             unique,
-            side.values,
-            side_names=side.names or getattr(first, "side_names", None),
-            feature_names=getattr(first, "feature_names", None),
+            side_info.values,
+            side_names=side_info.names,
         )
 
     @classmethod
@@ -444,10 +452,7 @@ class TaskSet(Stored):
     def _task(self, t: int) -> Task:
         start, stop = self.offsets[t : t + 2].tolist()
         side = None if self.side_info is None else self.side_info[t]
-        task = Task(self.X[start:stop], self.y[start:stop], side, native(self.labels[t : t + 1])[0])
-        if self.feature_names is not None or self.side_names is not None:
-            task.feature_names, task.side_names = self.feature_names, self.side_names
-        return task
+        return Task(self.X[start:stop], self.y[start:stop], side, native(self.labels[t : t + 1])[0])
 
     def __repr__(self) -> str:
         sizes = self.sizes
@@ -477,14 +482,18 @@ class TaskSet(Stored):
             offsets = self.offsets[start : key.stop + 1]
             rows, offsets = slice(offsets[0], offsets[-1]), offsets - offsets[0]  # views
         else:
-            key = np.arange(len(self))[key] if isinstance(key, slice) else key
-            key = check_positions(key, len(self))
-            ascending = np.sort(key)
-            repeated = ascending[1:][ascending[1:] == ascending[:-1]]
-            if len(repeated):
-                label = native(self.labels[repeated])[0]
+            try:
+                key = np.arange(len(self))[key]
+            except IndexError as error:
+                raise IndexError(
+                    f"{error}. Tasks are taken by position: an integer, a slice, a list of "
+                    "integers, or a boolean mask. For labels, use tasks[tasks.index_of(labels)]."
+                ) from None
+            positions, counts = np.unique(key, return_counts=True)
+            if len(positions) < len(key):
                 raise ValueError(
-                    f"task {label!r} is taken twice, but the labels of a TaskSet must be distinct."
+                    f"task {name_some(native(self.labels[positions[counts > 1]]))} is taken more "
+                    "than once, but the labels of a TaskSet must be distinct."
                 )
             rows, offsets = rows_of_tasks(self.offsets, key)
         side = None if self.side_info is None else self.side_info[key]
@@ -495,19 +504,18 @@ class TaskSet(Stored):
     def index_of(self, labels: ValuesLike) -> np.ndarray:
         """Return the positions (n,) of labels (a list, an array, or a single label); raise
         ValueError for unknown labels.
+
+        A tuple is a single label.
         """
-        single = isinstance(labels, str | bytes) or not hasattr(labels, "__len__")
-        # A tuple or frozenset is one label if there is such a task, else several labels.
-        single = single or (isinstance(labels, Hashable) and labels in native(self.labels))
-        wanted = read_labels([labels] if single else labels, "labels")
+        is_single = isinstance(labels, str | bytes | tuple | frozenset) or not hasattr(
+            labels, "__len__"
+        )
+        wanted = read_labels([labels] if is_single else labels, "labels")
         positions = positions_of(wanted, self.labels)
         if (positions < 0).any():
-            unknown, known = (
-                name_some(native(wanted[positions < 0])),
-                name_some(native(self.labels), 3),
-            )
             raise ValueError(
-                f"labels: there is no task {unknown} in this set. It has labels such as {known}."
+                f"labels: there is no task {name_some(native(wanted[positions < 0]))} in this set. "
+                f"It has labels such as {name_some(native(self.labels), 3)}."
             )
         return positions
 
@@ -542,9 +550,10 @@ class TaskSet(Stored):
         side, names = query.side_info, query.side_names
         if side is None and self.side_info is not None:
             if is_new.any():
-                new = name_some(native(query.labels[is_new]))
-                found = f"task {new} of query has no support rows, and so no side information"
-                raise ValueError(f"side_info: {found}; pass it with the query.")
+                raise ValueError(
+                    f"side_info: task {name_some(native(query.labels[is_new]))} of query has no "
+                    "support rows, and so no side information; pass it with the query."
+                )
             side, names = self.side_info[at], self.side_names
         columns = {"side_info": side, "side_names": names}
         return self.replace(**self.rows(rows), **columns, offsets=offsets, labels=query.labels)
@@ -557,8 +566,10 @@ class TaskSet(Stored):
         at = positions_of(query.labels, self.labels)
         if len(query) and len(self) and (at < 0).all():
             mine, theirs = (name_some(native(each.labels), 3) for each in (self, query))
-            found = f"none of its tasks is in query (support has {mine}, query {theirs})"
-            raise ValueError(f"support: {found}. Leave out support to predict without rows.")
+            raise ValueError(
+                f"support: none of its tasks is in query (support has {mine}, query {theirs}). "
+                "Leave out support to predict without rows."
+            )
         return at
 
     def split(
@@ -618,12 +629,31 @@ class TaskSet(Stored):
         sets = list(sets)
         if not sets:
             raise ValueError("sets is empty: pass at least one TaskSet.")
-        labels = np.arange(sum(map(len, sets)))
+        first = check_same_columns(sets)
+        values: dict[str, Any] = {"labels": np.arange(sum(map(len, sets)))}
         if not relabel:
-            labels = distinct_labels(
-                [key for each in sets for key in native(each.labels)], len(labels)
-            )
-        return cls._joined(sets, labels)
+            labels = [label for each in sets for label in native(each.labels)]
+            values["labels"] = distinct_labels(labels, len(labels))
+        for name in ROW_VALUES:
+            parts = [getattr(each, name) for each in sets]
+            if any(part is not None for part in parts):
+                values[name] = np.concatenate(
+                    [
+                        np.ones(len(each.y)) if part is None else part
+                        for each, part in zip(sets, parts, strict=True)
+                    ]
+                )
+        if first.side_info is not None:  # float64 and objects become objects
+            values["side_info"] = np.concatenate([each.side_info for each in sets])
+        return cls.from_arrays(
+            _stack([each.X for each in sets]),
+            np.concatenate([each.y for each in sets]),
+            offsets_of(np.concatenate([each.sizes for each in sets])),
+            side_names=first.side_names,
+            feature_names=first.feature_names,
+            encoding=first.encoding if all(e.encoding == first.encoding for e in sets) else None,
+            **values,
+        )
 
     @classmethod
     def merge(cls, sets: Iterable[TaskSet]) -> Self:
@@ -635,40 +665,21 @@ class TaskSet(Stored):
         sets = list(sets)
         if len(sets) == 1:
             return sets[0]  # type: ignore[return-value]
-        keys = [key for each in sets for key in native(each.labels)]
-        grouping = group_rows(keys, len(keys))
-        joined = cls._joined(sets, grouping.labels)
-        task, side = grouping.codes, joined.side_info
-        if len(grouping.labels) == len(task):
-            return joined
-        order = np.argsort(np.repeat(task, joined.sizes), kind="stable")
+        joined = cls.concat(sets, relabel=True)
+        grouping = group_rows(
+            [label for each in sets for label in native(each.labels)], len(joined)
+        )
+        order = np.argsort(np.repeat(grouping.codes, joined.sizes), kind="stable")
+        sizes = np.bincount(grouping.codes, weights=joined.sizes)
+        side = joined.side_info
         if side is not None:
-            names = list(map(repr, joined.side_names or range(side.shape[1])))
-            columns = map(constant_values, side.T, [grouping] * len(names), names)
-            side = np.column_stack(list(columns))
-        offsets = offsets_of(np.bincount(task, weights=joined.sizes))
-        return joined.replace(**joined.rows(order), offsets=offsets, side_info=side)
-
-    @classmethod
-    def _joined(cls, sets: list[TaskSet], labels: np.ndarray) -> Self:
-        """Return the tasks of all sets, one set after the other."""
-        first = check_same_columns(sets)
-        values: dict[str, Any] = {}
-        for name in ROW_VALUES:
-            parts = [(getattr(each, name), np.ones(len(each.y))) for each in sets]
-            if any(part is not None for part, _ in parts):
-                values[name] = np.concatenate([b if a is None else a for a, b in parts])
-        if first.side_info is not None:  # float64 and objects become objects
-            values["side_info"] = np.concatenate([each.side_info for each in sets])
-        return cls.from_arrays(
-            _stack([each.X for each in sets]),
-            np.concatenate([each.y for each in sets]),
-            offsets_of(np.concatenate([each.sizes for each in sets])),
-            labels,
-            side_names=first.side_names,
-            feature_names=first.feature_names,
-            encoding=first.encoding if all(e.encoding == first.encoding for e in sets) else None,
-            **values,
+            names = joined.side_names or range(side.shape[1])
+            columns = zip(side.T, names, strict=True)
+            side = np.column_stack(
+                [constant_values(v, grouping, repr(name)) for v, name in columns]
+            )
+        return joined.replace(
+            **joined.rows(order), offsets=offsets_of(sizes), labels=grouping.labels, side_info=side
         )
 
 
@@ -713,14 +724,17 @@ def _stack(parts: list[Any]) -> Any:
 
 
 def _read_entry(entry: Any, label: Hashable) -> tuple[Any, np.ndarray, SideInfoLike]:
+    """Return the rows, the targets and the side information of one of `TaskSet.from_tasks`."""
     if not isinstance(entry, list | tuple) or len(entry) not in (2, 3, 4):
         raise TypeError(
             f"task {label!r} must be a tuple (X, y) or (X, y, side_info); got {entry!r}."
         )
-    X, y, side = entry[0], entry[1], entry[2] if len(entry) > 2 else None
+    X, y, side = (*entry, None)[:3]
     if is_frame(X):
-        advice = "Join the tables, add a column of labels, and use TaskSet.from_frame."
-        raise TypeError(f"task {label!r}: X is a dataframe. {advice}")
+        raise TypeError(
+            f"task {label!r}: X is a dataframe. Join the tables, add a column of labels, and use "
+            "TaskSet.from_frame."
+        )
     try:
         X = check_features(X, 0)
         y = check_target(read_target(y), X.shape[0])
@@ -766,8 +780,10 @@ def class_labels(tasks: TaskSet) -> np.ndarray:
 def check_task_set(tasks: TaskSet) -> None:
     """Raise TypeError if the argument ``tasks`` is not a task set."""
     if not isinstance(tasks, TaskSet):
-        advice = "Make one with TaskSet.from_frame(frame, task=..., target=...)."
-        raise TypeError(f"tasks must be a TaskSet; got {type(tasks).__name__}. {advice}")
+        raise TypeError(
+            f"tasks must be a TaskSet; got {type(tasks).__name__}. Make one with "
+            "TaskSet.from_frame(frame, task=..., target=...)."
+        )
 
 
 def target_positions(tasks: TaskSet, classes: ArrayLike) -> np.ndarray:
@@ -816,20 +832,22 @@ def _task_counts(sizes: Sequence[float], n_tasks: int) -> list[int]:
     """
     values = list(sizes) if np.ndim(sizes) == 1 else []
     if not values:
-        expected = "a list of numbers or fractions, such as [0.8, 0.2]"
-        raise ValueError(f"sizes must be {expected}; got {sizes!r}.")
+        raise ValueError(
+            f"sizes must be a list of numbers or fractions, such as [0.8, 0.2]; got {sizes!r}."
+        )
     if all(is_integer(v) for v in values):
         counts = [check_int(f"sizes[{i}]", v) for i, v in enumerate(values)]
         if sum(counts) > n_tasks:
             raise ValueError(f"sizes={values} needs {sum(counts)} tasks, but there are {n_tasks}.")
         return counts
-    shares = np.array([check_real(f"sizes[{i}]", v, 0.0, 1.0) for i, v in enumerate(values)])
-    if shares.sum() > 1 + 1e-9:
-        found = f"sizes={values} sums to {shares.sum():g}"
-        raise ValueError(f"{found}; fractions of tasks sum to at most 1.")
+    shares = [check_real(f"sizes[{i}]", v, 0.0, 1.0) for i, v in enumerate(values)]
+    if sum(shares) > 1 + 1e-9:
+        raise ValueError(f"sizes={values} sums to {sum(shares):g}; it may be at most 1.")
     ends = np.floor(np.cumsum(shares) * n_tasks + 0.5 + 1e-9).astype(np.int64)
     counts = np.diff(ends, prepend=0).tolist()
     if 0 in counts:
-        found = f"sizes={values} gives no task to sizes[{counts.index(0)}]"
-        raise ValueError(f"{found}; number of tasks: {n_tasks}. Use a larger fraction.")
+        raise ValueError(
+            f"sizes={values} gives no task to sizes[{counts.index(0)}]; number of tasks: "
+            f"{n_tasks}. Use a larger fraction."
+        )
     return counts
