@@ -55,7 +55,7 @@ def kinks(loss, y):
         return [y]
     if loss.name == "epsilon_insensitive":
         return [y - loss.epsilon, y + loss.epsilon]
-    return [y] if loss.piecewise_linear else []
+    return [] if loss.dual_box(y).quadratic else [y]
 
 
 def test_every_loss_is_a_case():

@@ -10,6 +10,7 @@ an interval (a dual box):
 there.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -44,8 +45,21 @@ class DualBox(NamedTuple):
     logistic: bool = False
 
 
+def _dual_box(
+    y: ArrayLike,
+    lower: float | Floats,
+    upper: float | Floats,
+    quadratic: float = 0.0,
+    kink: float = 0.0,
+) -> DualBox:
+    """Return the dual box of targets y (n,) with these bounds, whose linear term is y."""
+    linear = np.array(y, dtype=np.float64)
+    lower, upper = (np.full(linear.shape, end, dtype=np.float64) for end in (lower, upper))
+    return DualBox(linear, lower, upper, quadratic, kink)
+
+
 @dataclass(frozen=True)
-class Loss(Stored):
+class Loss(Stored, ABC):
     """Base class of the losses, convex in p.  ``value``, ``error`` and ``subgradient`` are
     elementwise and broadcast.
 
@@ -54,25 +68,16 @@ class Loss(Stored):
     """
 
     name: ClassVar[str]
-    piecewise_linear: ClassVar[bool] = False  # whether the dual box has no quadratic term
 
-    def _interval(self, y: Floats) -> tuple[float | Floats, float | Floats]:
-        """Return the bounds of the domain of l*(., y), which are the extreme slopes of the loss."""
-        return -1.0, 1.0
+    @abstractmethod
+    def dual_box(self, y: ArrayLike) -> DualBox:
+        """Return the parameters of the conjugates for targets y (n,)."""
 
     @property
     def lipschitz(self) -> float:
         """Lipschitz constant in the prediction; infinity if there is none."""
-        lower, upper = self._interval(np.ones(()))
-        return float(np.maximum(-lower, upper))
-
-    def dual_box(self, y: ArrayLike) -> DualBox:
-        """Return the parameters of the conjugates for targets y (n,)."""
-        linear = np.array(y, dtype=np.float64)
-        lower, upper = (
-            np.full(linear.shape, end, dtype=np.float64) for end in self._interval(linear)
-        )
-        return DualBox(linear, lower, upper, 0.0 if self.piecewise_linear else 1.0)
+        box = self.dual_box(1.0)
+        return float(np.maximum(-box.lower, box.upper))
 
     def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
         """Return l(p, y)."""
@@ -118,7 +123,9 @@ class Absolute(Loss):
     """l(p, y) = |p - y|."""
 
     name: ClassVar[str] = "absolute"
-    piecewise_linear: ClassVar[bool] = True
+
+    def dual_box(self, y: ArrayLike) -> DualBox:
+        return _dual_box(y, -1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -127,13 +134,12 @@ class Pinball(Loss):
 
     quantile: float = 0.5
     name: ClassVar[str] = "pinball"
-    piecewise_linear: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_fraction("quantile", self.quantile)
 
-    def _interval(self, y: Floats) -> tuple[float | Floats, float | Floats]:
-        return -self.quantile, 1.0 - self.quantile
+    def dual_box(self, y: ArrayLike) -> DualBox:
+        return _dual_box(y, -self.quantile, 1.0 - self.quantile)
 
 
 @dataclass(frozen=True)
@@ -142,13 +148,12 @@ class EpsilonInsensitive(Loss):
 
     epsilon: float = 0.1
     name: ClassVar[str] = "epsilon_insensitive"
-    piecewise_linear: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_nonnegative("epsilon", self.epsilon)
 
     def dual_box(self, y: ArrayLike) -> DualBox:
-        return super().dual_box(y)._replace(kink=float(self.epsilon))
+        return _dual_box(y, -1.0, 1.0, kink=float(self.epsilon))
 
 
 @dataclass(frozen=True)
@@ -163,8 +168,8 @@ class Huber(Loss):
     def __post_init__(self) -> None:
         check_positive("delta", self.delta)
 
-    def _interval(self, y: Floats) -> tuple[float | Floats, float | Floats]:
-        return -self.delta, self.delta
+    def dual_box(self, y: ArrayLike) -> DualBox:
+        return _dual_box(y, -self.delta, self.delta, quadratic=1.0)
 
 
 @dataclass(frozen=True)
@@ -173,8 +178,8 @@ class Squared(Loss):
 
     name: ClassVar[str] = "squared"
 
-    def _interval(self, y: Floats) -> tuple[float | Floats, float | Floats]:
-        return -np.inf, np.inf
+    def dual_box(self, y: ArrayLike) -> DualBox:
+        return _dual_box(y, -np.inf, np.inf, quadratic=1.0)
 
     def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
         return 0.5 * self.error(p, y)
@@ -210,10 +215,10 @@ class Hinge(MarginLoss):
     """l(p, y) = (1 - y p)_+ for targets y in {-1, +1}."""
 
     name: ClassVar[str] = "hinge"
-    piecewise_linear: ClassVar[bool] = True
 
-    def _interval(self, y: Floats) -> tuple[float | Floats, float | Floats]:
-        return np.minimum(-y, 0.0), np.maximum(-y, 0.0)
+    def dual_box(self, y: ArrayLike) -> DualBox:
+        slope = np.negative(y, dtype=np.float64)
+        return _dual_box(y, np.minimum(slope, 0.0), np.maximum(slope, 0.0))
 
 
 LOSSES: dict[str, type[Loss]] = {
