@@ -1,8 +1,8 @@
 """The paper's oracle and bounds as functions of an environment (Sec. 3 and Thms. 1 and 5), and the
 surrogate.
 
-- Prop. 2, the oracle:  τ_ρ(s) = √n/(2L) C(s)^{†/2} (C(s)^½ W(s) C(s)^½)^½ C(s)^{†/2}
 - Thm. 1, any τ:        E(τ) − E* ≤ E_s ½ Tr(τ(s)†W(s)) + 2L²/n E_s Tr(τ(s)C(s))
+- Prop. 2, the oracle:  τ_ρ(s) = √n/(2L) C(s)^{†/2} (C(s)^½ W(s) C(s)^½)^½ C(s)^{†/2}
 - Eq. 11, the oracle:   E(τ_ρ) − E* ≤ 2L/√n E_s ‖W(s)^½ C(s)^½‖_*
 - Thm. 5, Algorithm 1:  the bound of Thm. 1 + (½ + 2/n)(1 + K²)(LR)² ‖(H − H₀, C − C₀)‖_F / √T
 
@@ -13,6 +13,7 @@ them from tasks.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -42,99 +43,6 @@ __all__ = [
     "oracle_representation",
     "surrogate",
 ]
-
-
-def oracle_representation(W: ArrayLike, C: ArrayLike, n: float, L: float) -> Array:
-    """Return ``√n/(2L) · C^{†/2} (C^½ W C^½)^½ C^{†/2}``, the best representation in hindsight
-    (Prop. 2).
-
-    The arguments are those of `Quantities`, with W and C of shape (d, d) and ``Ran(W) ⊆ Ran(C)``.
-    With ``W(s)``, ``C(s)`` it is the conditional oracle τ_ρ(s), and with their averages over the
-    environment the unconditional θ_ρ.
-    """
-    C = check_psd(C, "C")
-    W = check_psd(W, "W", len(C))
-    n, L = check_positive("n", n), check_positive("L", L)
-    check_range(W, C, ("W", "C"), "Cor. conditional-covariance-ranges")
-    return np.sqrt(n) / (2.0 * L) * weighted_root(W, C)
-
-
-def weighted_root(A: Array, B: Array) -> Array:
-    """Return ``B^{†/2} (B^½ A B^½)^½ B^{†/2}``."""
-    # Compute (B^½ A B^½)^½ from the singular values of A^½ B^½: eigenvalues of the product would
-    # square the condition number.  The thin root of A gives exactly rank(A) singular values,
-    # without rounding noise.
-    values, vectors = spectrum(A)
-    _, sizes, right = np.linalg.svd(
-        (vectors * np.sqrt(values)).T @ power(B, 0.5), full_matrices=False
-    )
-    half = power(B, -0.5) @ (right.T * np.sqrt(sizes))
-    return half @ half.T
-
-
-def spectrum(matrix: Array) -> tuple[Array, Array]:
-    """Return the non-zero eigenvalues (r,) of a positive semidefinite matrix and their eigenvectors
-    (d, r).
-    """
-    values, vectors = np.linalg.eigh(matrix)
-    # Smaller eigenvalues are rounding noise.  A square root would turn noise of 1e-16 into 1e-8.
-    keep = values > 1e-12 * max(float(values[-1]), 0.0)
-    return values[keep], vectors[:, keep]
-
-
-def power(matrix: Array, exponent: float) -> Array:
-    """Return ``A^p`` on the range of A, zero elsewhere: ``A^½``, ``A†`` (-1), ``A^{†/2}`` (-½),
-    projector (0).
-    """
-    values, vectors = spectrum(matrix)
-    return (vectors * values**exponent) @ vectors.T
-
-
-def trace_norm(A: Array, B: Array) -> float:
-    """Return ``‖A^½ B^½‖_*`` of two positive semidefinite matrices."""
-    # Thin roots: a rank-one A costs a 1 x d product, and zero eigenvalues do not reappear as
-    # rounding noise.
-    roots = [vectors * np.sqrt(values) for values, vectors in (spectrum(A), spectrum(B))]
-    return float(np.linalg.svd(roots[0].T @ roots[1], compute_uv=False).sum())
-
-
-def check_range(inner: Array, outer: Array, names: tuple[str, str], assumption: str) -> None:
-    """Raise ValueError unless ``Ran(outer)`` contains ``Ran(inner)``."""
-    values, vectors = spectrum(inner)
-    root, basis = vectors * np.sqrt(values), spectrum(outer)[1]
-    share = np.linalg.norm(root - basis @ (basis.T @ root)) / max(
-        np.linalg.norm(root), np.finfo(float).tiny
-    )
-    if share > 1e-6:
-        a, b = names
-        raise ValueError(
-            f"Ran({a}) must be contained in Ran({b}) ({assumption}), but a share of {share:.2g} of "
-            f"{a}^(1/2) lies outside it. Project {a} onto the range of {b}, or add a small "
-            "multiple of the "
-            f"identity to {b}."
-        )
-
-
-def check_stack(name: str, matrices: ArrayLike, d: int | None = None) -> Array:
-    """Return a positive semidefinite matrix (d, d), or one per value of the side information, as a
-    stack (m, d, d).
-    """
-    array = np.array(matrices, dtype=np.float64, ndmin=3)
-    if array.ndim != 3:
-        shape = np.shape(matrices)
-        raise ValueError(f"{name} must be a (d, d) matrix or a stack (m, d, d); got shape {shape}.")
-    return np.array([check_psd(matrix, name, d) for matrix in array])
-
-
-def check_probabilities(probabilities: ArrayLike | None, m: int) -> Array:
-    """Return the probabilities of m values of the side information, uniform by default."""
-    p = np.full(m, 1.0 / m) if probabilities is None else np.asarray(probabilities, dtype=float)
-    if p.shape != (m,) or not (p >= 0.0).all() or abs(p.sum() - 1.0) > 1e-8:
-        raise ValueError(
-            f"probabilities must be {m} non-negative numbers with sum 1, one per value of the side "
-            f"information; got {probabilities!r}."
-        )
-    return p / p.sum()
 
 
 @dataclass(frozen=True)
@@ -167,11 +75,11 @@ class Quantities:
     C: Array
     n: float
     L: float = 1.0
-    probabilities: Array | None = None
+    probabilities: Any = None
     T: int = 1
     R: float = 1.0
     K: float = 0.0
-    initial: Array | None = None
+    initial: Any = None
 
     def __post_init__(self) -> None:
         for name in ("n", "L", "T", "R"):
@@ -196,7 +104,6 @@ class Quantities:
         """Return the mean over the first axis, weighted by the probabilities of the values of the
         side information.
         """
-        assert self.probabilities is not None
         return np.tensordot(self.probabilities, np.asarray(values), 1)
 
     @property
@@ -221,7 +128,6 @@ class Quantities:
     def distance(self) -> float:
         """``‖(H_ρ - H₀, C_ρ - C₀)‖_F`` from the initial value to the oracle."""
         tau = self.tau
-        assert self.initial is not None
         if len(tau) == 1:
             return float(np.linalg.norm(tau[0] - self.initial))
         return float(np.hypot(np.linalg.norm(tau), np.linalg.norm(self.initial)))
@@ -230,66 +136,6 @@ class Quantities:
         """Return the same environment without side information."""
         W, C = self.mean(self.W), self.mean(self.C)
         return replace(self, W=W, C=C, probabilities=None, K=0.0)
-
-
-def estimate_quantities(
-    tasks: TaskSet,
-    *,
-    weights: ArrayLike | None = None,
-    contexts: ArrayLike | None = None,
-    loss: str | Loss = "absolute",
-) -> Quantities:
-    """Estimate the quantities of the bounds from tasks; bounds of estimated quantities are
-    estimates, too.
-
-    Parameters
-    ----------
-    tasks : TaskSet
-        Tasks without rows are left out.
-    weights : array (T, d), optional
-        The true weight vectors, if known; by default least-squares estimates, whose noise usually
-        makes the bounds too large.
-    contexts : array (T,), optional
-        The value of the side information of each task.  Moments are then estimated for each value.
-    loss : str or Loss, default="absolute"
-        The loss whose Lipschitz constant is L; for a loss without one, the root mean square of the
-        targets.
-    """
-    check_task_set(tasks)
-    filled = np.flatnonzero(tasks.sizes)
-    if len(filled) == 0:
-        raise ValueError("tasks: no task has rows; pass at least one task with rows.")
-    rows = [(dense(task.X), task.y) for task in tasks[filled]]
-    if weights is None:
-        # The mean eigenvalue of XᵀX is ‖X‖²/d.
-        sizes = [max(float((X * X).sum()) / X.shape[1], 1e-12) for X, _ in rows]
-        w = np.array([ridge(X, y, 1e-3 * size) for (X, y), size in zip(rows, sizes, strict=True)])
-    else:
-        w = np.asarray(weights, dtype=float)
-        check_shape("weights", w, len(tasks), tasks.n_features)
-        check_finite(w, "weights")
-        w = w[filled]
-    values = np.zeros(len(tasks)) if contexts is None else np.asarray(contexts)
-    check_shape("contexts", values, len(tasks))
-    _, groups, counts = np.unique(values[filled], return_inverse=True, return_counts=True)
-    grams, W, C = np.array([X.T @ X / len(X) for X, _ in rows]), [], []
-    for j in range(len(counts)):
-        C.append(grams[groups == j].mean(axis=0))
-        # Lemma ortoghonal_w_task: components outside the range of the inputs do not change
-        # predictions.
-        projected = w[groups == j] @ power(C[-1], 0.0)
-        W.append(projected.T @ projected / counts[j])
-    L = get_loss(loss).lipschitz
-    return Quantities(
-        np.array(W),
-        np.array(C),
-        probabilities=counts / len(filled),
-        n=float(np.mean(tasks.sizes[filled])),
-        T=len(filled),
-        L=L if np.isfinite(L) else float(np.sqrt(np.mean(tasks.y**2))),
-        R=max(float(np.linalg.norm(X, axis=1).max()) for X, _ in rows),
-        K=1.0 if len(counts) > 1 else 0.0,
-    )
 
 
 @dataclass(frozen=True)
@@ -316,26 +162,40 @@ def fixed_function(quantities: Quantities, tau: ArrayLike | None = None) -> Boun
         raise ValueError(
             f"tau has {len(tau)} values, W and C have {len(W)}: give one for each value of s."
         )
-    tau = np.broadcast_to(tau, W.shape)
+    tau, approximation = np.broadcast_to(tau, W.shape), []
     for theta, one_W in zip(tau, W, strict=True):
         check_range(one_W, theta, ("W", "tau"), "Thm. bound_fixed_feature")
-    inverses = [power(theta, -1.0) for theta in tau]
-    approximation, generalization = (
-        float(quantities.mean(np.einsum("mij,mji->m", A, B))) for A, B in ((inverses, W), (tau, C))
-    )
+        approximation.append(0.5 * np.trace(power(theta, -1.0) @ one_W))
+    generalization = 0.5 * quantities.factor**2 * np.trace(tau @ C, axis1=1, axis2=2)
     terms = {
-        "approximation": 0.5 * approximation,
-        "generalization": 0.5 * quantities.factor**2 * generalization,
+        "approximation": float(quantities.mean(approximation)),
+        "generalization": float(quantities.mean(generalization)),
     }
     return Bound(sum(terms.values()), terms)
 
 
+def oracle_representation(W: ArrayLike, C: ArrayLike, n: float, L: float) -> Array:
+    """Return ``√n/(2L) · C^{†/2} (C^½ W C^½)^½ C^{†/2}``, the best representation in hindsight
+    (Prop. 2).
+
+    The arguments are those of `Quantities`, with W and C of shape (d, d) and ``Ran(W) ⊆ Ran(C)``.
+    With ``W(s)``, ``C(s)`` it is the conditional oracle τ_ρ(s), and with their averages over the
+    environment the unconditional θ_ρ.
+    """
+    C = check_psd(C, "C")
+    W = check_psd(W, "W", len(C))
+    n, L = check_positive("n", n), check_positive("L", L)
+    check_range(W, C, ("W", "C"), "Cor. conditional-covariance-ranges")
+    return np.sqrt(n) / (2.0 * L) * weighted_root(W, C)
+
+
 def conditional_optimum(quantities: Quantities) -> Bound:
     """Return ``2L/√n · E_s ‖W(s)^½ C(s)^½‖_*``, the smallest `fixed_function` (Prop. 2)."""
-    pairs = list(zip(quantities.W, quantities.C, strict=True))
-    for W, C in pairs:
+    norms = []
+    for W, C in zip(quantities.W, quantities.C, strict=True):
         check_range(W, C, ("W", "C"), "Cor. conditional-covariance-ranges")
-    return Bound(float(quantities.factor * quantities.mean([trace_norm(W, C) for W, C in pairs])))
+        norms.append(trace_norm(W, C))
+    return Bound(float(quantities.factor * quantities.mean(norms)))
 
 
 def learned_function(
@@ -389,3 +249,139 @@ def surrogate(
     theta = check_psd(theta, d=rows.shape[1])
     task = Rows(rows, np.asarray(targets, dtype=float), np.array([0, len(rows)]))
     return Surrogate(WithinTask(loss, tol=1e-12), L)(task, theta)
+
+
+def estimate_quantities(
+    tasks: TaskSet,
+    *,
+    weights: ArrayLike | None = None,
+    contexts: ArrayLike | None = None,
+    loss: str | Loss = "absolute",
+) -> Quantities:
+    """Estimate the quantities of the bounds from tasks; bounds of estimated quantities are
+    estimates, too.
+
+    Parameters
+    ----------
+    tasks : TaskSet
+        Tasks without rows are left out.
+    weights : array (T, d), optional
+        The true weight vectors, if known; by default least-squares estimates, whose noise usually
+        makes the bounds too large.
+    contexts : array (T,), optional
+        The value of the side information of each task.  Moments are then estimated for each value.
+    loss : str or Loss, default="absolute"
+        The loss whose Lipschitz constant is L; for a loss without one, the root mean square of the
+        targets.
+    """
+    check_task_set(tasks)
+    filled = np.flatnonzero(tasks.sizes)
+    if len(filled) == 0:
+        raise ValueError("tasks: no task has rows; pass at least one task with rows.")
+    rows = [(dense(task.X), task.y) for task in tasks[filled]]
+    if weights is None:
+        # The penalty is small beside ‖X‖²/d, the mean eigenvalue of XᵀX.
+        w = np.array([ridge(X, y, max(1e-3 * (X * X).mean() * len(X), 1e-15)) for X, y in rows])
+    else:
+        w = np.asarray(weights, dtype=float)
+        check_shape("weights", w, len(tasks), tasks.n_features)
+        check_finite(w, "weights")
+        w = w[filled]
+    values = np.zeros(len(tasks)) if contexts is None else np.asarray(contexts)
+    check_shape("contexts", values, len(tasks))
+    _, groups, counts = np.unique(values[filled], return_inverse=True, return_counts=True)
+    grams, W, C = np.array([X.T @ X / len(X) for X, _ in rows]), [], []
+    for j in range(len(counts)):
+        C.append(grams[groups == j].mean(axis=0))
+        # Lemma ortoghonal_w_task: components outside the range of the inputs do not change
+        # predictions.
+        projected = w[groups == j] @ power(C[-1], 0.0)
+        W.append(projected.T @ projected / counts[j])
+    L = get_loss(loss).lipschitz
+    return Quantities(
+        np.array(W),
+        np.array(C),
+        probabilities=counts / len(filled),
+        n=float(np.mean(tasks.sizes[filled])),
+        T=len(filled),
+        L=L if np.isfinite(L) else float(np.sqrt(np.mean(tasks.y**2))),
+        R=max(float(np.linalg.norm(X, axis=1).max()) for X, _ in rows),
+        K=1.0 if len(counts) > 1 else 0.0,
+    )
+
+
+def weighted_root(A: Array, B: Array) -> Array:
+    """Return ``B^{†/2} (B^½ A B^½)^½ B^{†/2}``."""
+    # Compute (B^½ A B^½)^½ from the singular values of A^½ B^½: eigenvalues of the product would
+    # square the condition number.  The thin root of A gives exactly rank(A) singular values,
+    # without rounding noise.
+    _, sizes, right = np.linalg.svd(thin_root(A).T @ power(B, 0.5), full_matrices=False)
+    half = power(B, -0.5) @ (right.T * np.sqrt(sizes))
+    return half @ half.T
+
+
+def spectrum(matrix: Array) -> tuple[Array, Array]:
+    """Return the non-zero eigenvalues (r,) of a positive semidefinite matrix and their eigenvectors
+    (d, r).
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    # Smaller eigenvalues are rounding noise.  A square root would turn noise of 1e-16 into 1e-8.
+    keep = values > 1e-12 * max(float(values[-1]), 0.0)
+    return values[keep], vectors[:, keep]
+
+
+def power(matrix: Array, exponent: float) -> Array:
+    """Return ``A^p`` on the range of A, zero elsewhere: ``A^½``, ``A†`` (-1), ``A^{†/2}`` (-½),
+    projector (0).
+    """
+    values, vectors = spectrum(matrix)
+    return (vectors * values**exponent) @ vectors.T
+
+
+def thin_root(matrix: Array) -> Array:
+    """Return R (d, r) of full rank with ``R Rᵀ = A``, without noise of zero eigenvalues."""
+    values, vectors = spectrum(matrix)
+    return vectors * np.sqrt(values)
+
+
+def trace_norm(A: Array, B: Array) -> float:
+    """Return ``‖A^½ B^½‖_*`` of two positive semidefinite matrices."""
+    return float(np.linalg.svd(thin_root(A).T @ thin_root(B), compute_uv=False).sum())
+
+
+def check_range(inner: Array, outer: Array, names: tuple[str, str], assumption: str) -> None:
+    """Raise ValueError unless ``Ran(outer)`` contains ``Ran(inner)``."""
+    root, basis = thin_root(inner), spectrum(outer)[1]
+    share = np.linalg.norm(root - basis @ (basis.T @ root)) / max(
+        np.linalg.norm(root), np.finfo(float).tiny
+    )
+    if share > 1e-6:
+        a, b = names
+        raise ValueError(
+            f"Ran({a}) must be contained in Ran({b}) ({assumption}), but a share of {share:.2g} of "
+            f"{a}^(1/2) lies outside it. Project {a} onto the range of {b}, or add a small "
+            "multiple of the "
+            f"identity to {b}."
+        )
+
+
+def check_stack(name: str, matrices: ArrayLike, d: int | None = None) -> Array:
+    """Return a positive semidefinite matrix (d, d), or one per value of the side information, as a
+    stack (m, d, d).
+    """
+    array = np.array(matrices, dtype=np.float64, ndmin=3)
+    if array.ndim != 3:
+        shape = np.shape(matrices)
+        raise ValueError(f"{name} must be a (d, d) matrix or a stack (m, d, d); got shape {shape}.")
+    return np.array([check_psd(matrix, name, d) for matrix in array])
+
+
+def check_probabilities(probabilities: ArrayLike | None, m: int) -> Array:
+    """Return the probabilities of m values of the side information, uniform by default."""
+    p = np.full(m, 1.0 / m) if probabilities is None else np.asarray(probabilities, dtype=float)
+    if p.shape != (m,) or not (p >= 0.0).all() or abs(p.sum() - 1.0) > 1e-8:
+        raise ValueError(
+            f"probabilities must be {m} non-negative numbers with sum 1, one per value of the side "
+            f"information; got {probabilities!r}."
+        )
+    return p / p.sum()
