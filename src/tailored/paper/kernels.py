@@ -47,7 +47,7 @@ _INNER: dict[str, Any] = _ENTRY | {
 }
 # Functions that allocate nothing need no reference counting, which would take a fifth of their
 # compile time.
-_LEAF: dict[str, Any] = {**_INNER, "_nrt": False}
+_LEAF: dict[str, Any] = _INNER | {"_nrt": False}
 
 _EPS = float(np.finfo(np.float64).eps)
 # Stop after this many iterations without a smaller gap: only rounding errors are left.
@@ -66,16 +66,6 @@ class WithinSolution(NamedTuple):
     gap: Floats  # the duality gap P(v) - D(a) >= 0, (T,)
     n_iter: Integers  # (T,)
     converged: NDArray[np.bool_]  # (T,)
-
-
-class Tasks(NamedTuple):
-    """Tasks to solve: task t has the rows starts[t]:starts[t+1]."""
-
-    X: Floats  # (N, d)
-    starts: Integers  # (T + 1,)
-    thetas: Floats  # (T, d, d), or (1, d, d) for all tasks
-    offset: Floats  # o, (N,)
-    loss: DualBox
 
 
 class Task(NamedTuple):
@@ -323,13 +313,11 @@ def _sweep(task: Task, w: Floats, a: Floats) -> None:
     for _ in range(5):
         moved = False
         for i in range(n):
-            z = task.offset[i] + _dot(Z, i, w)
-            if norms[i] > 0.0:
-                t = norms[i] * a[i] + (z - box.linear[i])
-                beyond = max(abs(t) - box.kink, 0.0) / norms[i]
-                t = min(max(beyond if t > 0.0 else -beyond, box.lower[i]), box.upper[i])
-            else:  # the prediction of this row is constant
-                t = _box_terms(box, i, z, 0.0)[0]
+            if norms[i] == 0.0:
+                continue
+            t = norms[i] * a[i] + (task.offset[i] + _dot(Z, i, w) - box.linear[i])
+            beyond = max(abs(t) - box.kink, 0.0) / norms[i]
+            t = min(max(beyond if t > 0.0 else -beyond, box.lower[i]), box.upper[i])
             if t != a[i]:
                 moved = True
                 _add_row(Z, i, (a[i] - t) / n, w)
@@ -493,10 +481,12 @@ def _active_set(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> 
     free = Free(np.zeros((r + 8, r + 8)), np.zeros(r + 8), np.zeros(r + 8, np.int64))
     value = 0.0
     for i in range(n):
-        a[i] = 0.0
-        value += _box_terms(task.loss, i, task.offset[i], 0.0)[1] / n
+        slope, loss, _, _ = _box_terms(task.loss, i, task.offset[i], 0.0)
+        # The prediction of a row of zeros is constant.
+        a[i] = 0.0 if task.norms[i] > 0.0 else slope
+        value += loss / n
     target = tol * value
-    gap = best = value  # the dual value of a = 0 is 0
+    gap = best = value  # at most, because the dual value of a = 0 is 0
     stalled = n_iter = 0
     while gap > target and n_iter < max_iter and stalled < _PATIENCE:
         _sweep(task, w, a)
@@ -527,24 +517,37 @@ def _loss_of(loss: DualBox, first: int, stop: int) -> DualBox:
     )
 
 
-# The arrays of ``out`` are initialised with the solution of a task without rows: zeros, and
-# converged.
+# Entry points: task t has the rows X[starts[t]:starts[t+1]] with their offsets and losses, and
+# thetas[t], or thetas[0] if this is for all tasks. The arrays of ``out`` are initialised with the
+# solution of a task without rows: zeros, and converged.
 
 
 @njit(**_ENTRY)
-def exact(tasks: Tasks, tol: float, max_iter: int, out: WithinSolution) -> None:
-    """Solve tasks up to the tolerance."""
-    d = out.coef.shape[1]
+def exact(
+    X: Floats,
+    starts: Integers,
+    thetas: Floats,
+    offset: Floats,
+    losses: DualBox,
+    tol: float,
+    max_iter: int,
+    out: WithinSolution,
+) -> None:
+    """Solve tasks, until the gap is at most ``tol`` times the value at w = 0.
+
+    Theta has the root R, or X theta X' the root Z, if this is the smaller matrix.
+    """
+    d = X.shape[1]
     root = np.zeros((0, d))
     for t in range(len(out.coef)):
-        first, stop = tasks.starts[t], tasks.starts[t + 1]
+        first, stop = starts[t], starts[t + 1]
         n = stop - first
         if n == 0:
             continue
         # Copies have the same Numba type as all other matrices, so that each function is compiled
         # once.
-        rows = tasks.X[first:stop].copy()
-        theta = tasks.thetas[t if tasks.thetas.shape[0] > 1 else 0].copy()
+        rows = X[first:stop].copy()
+        theta = thetas[t if len(thetas) > 1 else 0].copy()
         # The choice depends only on the shape of the task, so that its result does not depend on
         # the other tasks.
         by_gram = 2 * n < d
@@ -553,7 +556,7 @@ def exact(tasks: Tasks, tol: float, max_iter: int, out: WithinSolution) -> None:
             Z = _product(images, rows.T.copy())
             _semidefinite_root(Z)
         else:
-            if root.shape[0] == 0 or tasks.thetas.shape[0] > 1:
+            if len(root) == 0 or len(thetas) > 1:
                 root = theta
                 _semidefinite_root(root)
             Z = _product(rows, root)
@@ -561,8 +564,8 @@ def exact(tasks: Tasks, tol: float, max_iter: int, out: WithinSolution) -> None:
         w, norms = np.zeros(r), np.zeros(n)
         for i in range(n):
             norms[i] = _dot(Z, i, Z[i]) / n
-        task = Task(_loss_of(tasks.loss, first, stop), tasks.offset[first:stop], Z, norms)
-        if task.loss.quadratic > 0.0:  # smooth
+        task = Task(_loss_of(losses, first, stop), offset[first:stop], Z, norms)
+        if losses.quadratic > 0.0:  # smooth
             outcome = _newton(task, tol, max_iter, w, out.alpha[first:stop])
         else:
             outcome = _active_set(task, tol, max_iter, w, out.alpha[first:stop])
@@ -579,39 +582,45 @@ def exact(tasks: Tasks, tol: float, max_iter: int, out: WithinSolution) -> None:
 
 
 @njit(**_ENTRY)
-def online(tasks: Tasks, out: WithinSolution) -> None:
+def online(
+    X: Floats,
+    starts: Integers,
+    thetas: Floats,
+    offset: Floats,
+    losses: DualBox,
+    out: WithinSolution,
+) -> None:
     """Make one pass over the rows of each task.
 
     Set v to the mean of w_2 .. w_{n+1}, where w_{i+1} = -theta X_{1:i}' s_{1:i} / i, and set a = s.
     v = -theta X'b/n with b_j = s_j (1/j + .. + 1/n). So v' theta^+ v = -<X'b/n, v>. The distance of
-    v to -theta X's/n, the primal point of the dual point s, is computed in the same way.
+    v to w_{n+1} = -theta X's/n, the primal point of the dual point s, is computed in the same way.
     """
     for t in range(len(out.coef)):
-        first, stop = tasks.starts[t], tasks.starts[t + 1]
+        first, stop = starts[t], starts[t + 1]
         n = stop - first
         if n == 0:
             continue
-        X, loss = tasks.X[first:stop], _loss_of(tasks.loss, first, stop)
-        images = X @ tasks.thetas[t if tasks.thetas.shape[0] > 1 else 0]
-        offset, v, a = tasks.offset[first:stop], out.coef[t], out.alpha[first:stop]
-        running = np.zeros(X.shape[1])  # i times the iterate
+        rows, shift, loss = X[first:stop], offset[first:stop], _loss_of(losses, first, stop)
+        v, a = out.coef[t], out.alpha[first:stop]
+        images = rows @ thetas[t if len(thetas) > 1 else 0]
+        total = np.zeros(X.shape[1])  # i w_{i+1}
         for i in range(n):
-            z = offset[i] + _dot(X, i, running) / max(i, 1)
+            z = shift[i] + _dot(rows, i, total) / max(i, 1)
             a[i] = _terms(loss, i, z, 0.0)[0]
-            _add_row(images, i, -a[i], running)
-        harmonic = 0.0
+            _add_row(images, i, -a[i], total)
+        b, harmonic = np.zeros(n), 0.0
         for i in range(n - 1, -1, -1):
             harmonic += 1.0 / (i + 1)
-            _add_row(images, i, -harmonic * a[i] / n, v)
-        for k in range(len(v)):
-            running[k] = v[k] - running[k] / n
-        value = gap = square = distance = harmonic = 0.0
-        for i in range(n - 1, -1, -1):
-            harmonic += 1.0 / (i + 1)
-            z = _dot(X, i, v)
-            square -= harmonic * a[i] * z
-            distance -= (harmonic - 1.0) * a[i] * _dot(X, i, running)
-            _, risk, young, _ = _terms(loss, i, offset[i] + z, a[i])
+            b[i] = harmonic * a[i]
+            _add_row(images, i, -b[i] / n, v)
+        difference = v - total / n
+        value = gap = square = distance = 0.0
+        for i in range(n):
+            z = _dot(rows, i, v)
+            square -= b[i] * z
+            distance -= (b[i] - a[i]) * _dot(rows, i, difference)
+            _, risk, young, _ = _terms(loss, i, shift[i] + z, a[i])
             value += risk
             gap += young
         out.value[t] = (value + 0.5 * max(square, 0.0)) / n

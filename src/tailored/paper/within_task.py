@@ -49,7 +49,7 @@ from .._utils.validation import (
 )
 from ..losses import Absolute, Loss, get_loss
 from ..tasks.rows import Array, Rows, Scaling, dense_rows, frozen
-from .kernels import Tasks, WithinSolution, exact, online
+from .kernels import WithinSolution, exact, online
 
 
 class WithinTaskOverflowError(ValueError, OverflowError):
@@ -99,14 +99,14 @@ class WithinTask(Record):
             raise ValueError(f"The shapes of {n_tasks} tasks do not match: {shapes}.")
         # Ratios of subnormal numbers can overflow, so subnormal targets are set to zero.
         box = self.loss.dual_box(np.where(np.abs(y) < np.finfo(float).tiny, 0.0, y))
-        tasks = Tasks(frozen(X), frozen(starts, np.int64), frozen(thetas), frozen(offset), box)
+        tasks = frozen(X), frozen(starts, np.int64), frozen(thetas), frozen(offset), box
         value, gap = np.zeros((2, n_tasks))
         status = np.zeros(n_tasks, dtype=np.int64), np.ones(n_tasks, dtype=np.bool_)
         found = WithinSolution(np.zeros((n_tasks, d)), np.empty(n), value, gap, *status)
         if self.inner == "online":
-            online(tasks, found)
+            online(*tasks, found)
         else:
-            exact(tasks, float(self.tol), int(self.max_iter), found)
+            exact(*tasks, float(self.tol), int(self.max_iter), found)
         self._check(rows, found, np.arange(n_tasks) if labels is None else np.asarray(labels))
         return found
 
