@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from sklearn.base import clone
 
 from .._utils.validation import check_choice, check_positive, check_psd, native
 from ..tasks.features import FeatureMap, SideVector, side_table
-from ..tasks.rows import Array, Scaling, dense, dense_rows
+from ..tasks.rows import Array, dense, dense_rows
 from ..tasks.task_set import TaskSet
 
 
@@ -51,6 +51,7 @@ class MeanEmbedding(FeatureMap):
         return sums / np.maximum(tasks.sizes, 1)[:, None]
 
 
+@dataclass(eq=False, repr=False)
 class AngleMap(FeatureMap):
     """The paper's map for Jester: each rated item becomes a unit vector, whose angle depends on the
     rating.
@@ -64,19 +65,15 @@ class AngleMap(FeatureMap):
         Bounds m and M of the ratings; by default those of the training targets.
     """
 
-    scale: tuple[float, float] | None  # (m, M) in use; None before `fit`, unless both are given
-
-    def __init__(self, low: float | None = None, high: float | None = None) -> None:
-        self.low = low
-        self.high = high
-        self.scale = None if low is None or high is None else (low, high)
+    low: float | None = None
+    high: float | None = None
+    scale: tuple[float, float] | None = field(default=None, init=False)  # (m, M) of `fit`
 
     def fit(self, tasks: TaskSet) -> AngleMap:
-        if not len(tasks.y) and self.scale is None:
+        if not len(tasks.y) and (self.low is None or self.high is None):
             raise ValueError(
                 "feature_map: the tasks have no rows from which to learn the rating scale; give "
-                "low "
-                "and high"
+                "low and high"
             )
         low = float(tasks.y.min()) if self.low is None else self.low
         high = float(tasks.y.max()) if self.high is None else self.high
@@ -86,9 +83,9 @@ class AngleMap(FeatureMap):
         return self
 
     def transform(self, tasks: TaskSet) -> Array:
-        if self.scale is None:
+        low, high = self.scale or (self.low, self.high)
+        if low is None or high is None:
             raise self._not_fitted()
-        low, high = self.scale
         angle = (np.pi / 4) * (high - tasks.y) / (high - low if high > low else 1.0)
         count, angles = _row_sums(tasks, np.ones(len(angle))), _row_sums(tasks, angle)
         return np.hstack([np.cos(angles) * count, np.sin(angles) * count, np.ones((len(tasks), 1))])
@@ -109,7 +106,6 @@ class RidgeEstimate(FeatureMap):
 
     def transform(self, tasks: TaskSet) -> Array:
         check_positive("alpha", self.alpha)
-        Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
         out = np.empty((len(tasks), tasks.n_features + 1))
         # One system per task, because batched products round differently and a stream may be split
         # anywhere.
@@ -145,7 +141,6 @@ def ridge(X: Array, y: Array, alpha: float) -> Array:
 
 def _row_sums(tasks: TaskSet, weights: Array) -> Array:
     """Return the sum of each task's rows with these weights (N,), (T, d)."""
-    Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
     shape = len(tasks), len(weights)
     matrix = sparse.csr_array((weights, np.arange(len(weights)), tasks.offsets), shape=shape)
     return dense(matrix @ tasks.X)
@@ -191,12 +186,10 @@ class CallableMap(FeatureMap):
     def transform(self, tasks: TaskSet) -> Array:
         if self.needs_side_info:
             side_table(tasks)  # raises an error if there is none
-        rows = [
-            self._checked(
-                self.function(task.side_info if self.needs_side_info else task), f"task {label!r}"
-            )
-            for task, label in zip(tasks, native(tasks.labels), strict=True)
-        ]
+        rows = []
+        for task, label in zip(tasks, native(tasks.labels), strict=True):
+            value = self.function(task.side_info if self.needs_side_info else task)
+            rows.append(self._checked(value, f"task {label!r}"))
         if len(lengths := {len(row) for row in rows}) > 1:
             raise ValueError(
                 "feature_map: the function must return vectors of one length; got "

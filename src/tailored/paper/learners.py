@@ -373,6 +373,7 @@ TaskSet
     def _learn(self, data: Data, validation: TaskSet | Pair | None, *, whole: bool) -> None:
         """Learn from the next tasks of a stream; ``whole`` if these are all of them."""
         solver, is_new = self._check_parameters(), not hasattr(self, "_stream")
+        candidates = solver.candidates(conditional=self.feature_map is not None)
         tasks = read(self, *data, reset=is_new)
         stream = Stream(seed_of(self.random_state)) if is_new else self._stream
         train = tasks
@@ -386,7 +387,6 @@ TaskSet
         stream, phis, factors = self._features(stream, train, whole)
         C0 = self._constant(self.initial_representation, "initial_representation")
         k = phis.shape[1]
-        candidates = solver.candidates(conditional=k > 0)
         # Unconditional runs are cheap; their errors are reported even if H = 0 is not a candidate.
         constant = [StepSizes(steps.C, 0.0) for steps in candidates if solver.needs_held_out]
         steps = dict.fromkeys([*candidates, *constant])
@@ -548,7 +548,6 @@ TaskSet
         solver = ProjectedSGD() if self.solver is None else self.solver
         if not isinstance(solver, ProjectedSGD):
             raise TypeError(f"solver: expected None or a ProjectedSGD, got {type(solver).__name__}")
-        solver.check()
         return solver
 
 

@@ -43,15 +43,15 @@ class ProjectedSGD(Stored, BaseEstimator):
     step : "search", float or pair of floats, default="search"
         A pair is (step of C, step of H). "search" selects the step on held-out tasks.
         `tailored.paper.theory.learned_function` returns that of Theorem 5.
-    step_sizes : sequence of floats, optional
-        Candidate steps of C in the search; by default 9 values from 1e-4 to 1e4.
+    step_sizes : sequence of floats, default=(1e-4, 1e-3, .., 1e4)
+        Candidate steps of C in the search.
     step_ratios : sequence of floats, default=(0, 1, 10)
         Candidate ratios (step of H) / (step of C); 0 is unconditional learning.
     """
 
     step: Any = "search"
     _: KW_ONLY
-    step_sizes: Any = None
+    step_sizes: Any = STEP_SIZES
     step_ratios: Any = (0.0, 1.0, 10.0)
 
     @property
@@ -59,32 +59,28 @@ class ProjectedSGD(Stored, BaseEstimator):
         """Whether the step size is selected on held-out tasks."""
         return isinstance(self.step, str)
 
-    def check(self) -> None:
-        """Raise a ValueError that names the argument if the settings are not valid."""
-        steps = self.step if np.ndim(self.step) else [self.step]
-        if isinstance(self.step, str):
-            check_choice("step", self.step, ["search"], also="a number or a pair of numbers")
-            steps = STEP_SIZES
-        elif len(steps) != 2 - (np.ndim(self.step) == 0):
-            raise ValueError(f"step: expected a pair (step of C, step of H), got {self.step!r}")
-        sizes = STEP_SIZES if self.step_sizes is None else self.step_sizes
-        lists = {"step": steps, "step_sizes": sizes, "step_ratios": self.step_ratios}
-        for name, values in lists.items():
-            if np.ndim(values) != 1 or len(values) == 0:
-                raise ValueError(f"{name}: expected a list of at least one number, got {values!r}")
-            for value in values:
-                check_nonnegative(name, value)
-
     def candidates(self, *, conditional: bool) -> list[StepSizes]:
         """Return the steps to try; the smallest ratio is first, so that a tie selects the simpler
         model.
+
+        Raise an error that names the argument if the settings are not valid.
         """
         if not self.needs_held_out:
-            step_C, step_H = map(float, self.step if np.ndim(self.step) else [self.step] * 2)
-            return [StepSizes(step_C, step_H)]
-        sizes = STEP_SIZES if self.step_sizes is None else self.step_sizes
-        ratios = sorted(set(map(float, self.step_ratios))) if conditional else [0.0]
+            steps = _numbers("step", self.step if np.ndim(self.step) else [self.step] * 2)
+            if len(steps) != 2:
+                raise ValueError(f"step: expected a pair (step of C, step of H), got {self.step!r}")
+            return [StepSizes(*steps)]
+        check_choice("step", self.step, ["search"], also="a number or a pair of numbers")
+        sizes = _numbers("step_sizes", self.step_sizes)
+        ratios = sorted(set(_numbers("step_ratios", self.step_ratios))) if conditional else [0.0]
         return [StepSizes(step, ratio * step) for ratio in ratios for step in sizes]
+
+
+def _numbers(name: str, values: Any) -> list[float]:
+    """Return the values of an argument as a list of at least one number."""
+    if np.ndim(values) != 1 or len(values) == 0:
+        raise ValueError(f"{name}: expected a list of at least one number, got {values!r}")
+    return [check_nonnegative(name, value) for value in values]
 
 
 def held_out_positions(positions: NDArray[np.intp], fraction: float, seed: int) -> NDArray[np.intp]:
