@@ -64,14 +64,9 @@ class MeanAtTasks:
             # Update in place, because allocating arrays of this size takes longer than the
             # products.
             flat = self.current.reshape(T, d * d).T
-            flat = dger(
-                1.0,
-                moved.ravel(),
-                np.square(self.phis @ phi),
-                a=flat,
-                overwrite_a=True,
-            )
+            gamma, squares = run.steps.H, np.square(self.phis @ phi)
+            flat = dger(gamma, moved.ravel(), squares, a=flat, overwrite_a=True)
             self.current = flat.T.reshape(T, d, d)
-            V = slices(restored, self.phis, d)
+            V = np.sqrt(gamma) * slices(restored, self.phis, d)
             self.current += np.matmul(V.transpose(0, 2, 1), V, out=self._product)
         return self.current

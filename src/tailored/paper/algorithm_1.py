@@ -44,9 +44,11 @@ from .within_task import WithinTask
 #: to it together.
 LARGEST_DENSE, BLOCK = 16_000, 16
 
-#: φ, ``moved`` (d, d) and R (dk, p) of a step that changed H by ``(I ⊗ φ) moved (I ⊗ φᵀ) + R Rᵀ``,
-#: where R Rᵀ is the change by the projection.
+#: φ, ``moved`` (d, d) and R (dk, p) of a step that changed E P Eᵀ by ``(I ⊗ φ) moved (I ⊗ φᵀ) +
+#: R Rᵀ``, where R Rᵀ is the change by the projection.
 Change = tuple[Array, Array, Array]
+#: Results of `FactoredH.step` for one task.
+Shared = dict[Any, tuple[FactoredH, Array]]
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class Trajectory:
         phi: Array,
         factor: float,
         surrogate: Surrogate,
-        shared: dict[Any, tuple[FactoredH, Array]],
+        shared: Shared,
     ) -> None:
         """Add the iterate to the mean and take a step; an overflow stops the run (``failure``)."""
         if self.failure is not None:
@@ -135,11 +137,7 @@ class Trajectory:
             self.failure = str(error)
 
     def step(
-        self,
-        gradient: Array,
-        phi: Array,
-        factor: float = 1.0,
-        shared: dict[Any, tuple[FactoredH, Array]] | None = None,
+        self, gradient: Array, phi: Array, factor: float = 1.0, shared: Shared | None = None
     ) -> None:
         """Take the projected step for the gradient G (d, d); ``factor`` multiplies the step of H.
 
@@ -154,16 +152,16 @@ class Trajectory:
         moved = -factor * gradient
         if gamma_H == 0.0 or phi @ phi == 0.0 or not moved.any():
             return
-        change = finite(gamma_H * moved, "H")
+        finite(gamma_H * moved, "H")
         shared = {} if shared is None else shared
         key = self.H if len(self.H.P) else None, moved.tobytes(), self.rank
         if key not in shared:
             shared[key] = self.H.step(moved, phi, self.rank)
         H, restored = shared[key]
         finite(gamma_H * H.P.diagonal(), "H")
-        if self.rank is None:
-            self.change = phi, change, finite(np.sqrt(gamma_H) * restored, "H")
         self.H = H
+        if self.rank is None:
+            self.change = phi, moved, restored
 
 
 class RunningMean:
@@ -216,8 +214,8 @@ class ExactMean(RunningMean):
                 f"rank=None would store a dense ({size}, {size}) matrix H; give a rank, for "
                 "instance rank=32"
             )
-        # Σ_s s · change_s: ``restored`` is the lower triangle for the projections, and ``moved``
-        # the sum for the gradients
+        # Σ_s s · change_s, without the factor γ of H: ``restored`` is the lower triangle for the
+        # projections, and ``moved`` the sum for the gradients
         self.restored = np.zeros((size, size), order="F")
         self.moved = np.zeros((n_features, n_features, n_side, n_side))
         self.pending: list[tuple[int, Change]] = []
@@ -232,11 +230,11 @@ class ExactMean(RunningMean):
         sums.flush()
         # Of the symmetric matrices, only the lower triangles are computed and read.
         weighted = sums.restored + sums.moved.transpose(0, 2, 1, 3).reshape(sums.restored.shape)
-        H = run.dense_H() - weighted / self.count
+        H = run.H.dense() - weighted / self.count
         # What is this small beside the summed steps is rounding errors that their cancellation
         # left.
         noise = 10.0 * RANK_TOLERANCE * np.abs(sums.moved).max() / self.count
-        return Conditioning(self.C, pivoted_root(H, noise))
+        return Conditioning(self.C, np.sqrt(run.steps.H) * pivoted_root(H, noise))
 
     def follow(self, change: Change | None, step: int) -> None:
         """Add the change of H in a step to the sums, in blocks."""
@@ -299,7 +297,7 @@ def run(
                 # Sparse rows are made dense: θ is dense, and products with zero columns cost less
                 # than a step of C.
                 task = task._replace(X=dense(task.X))
-                shared: dict[Any, tuple[FactoredH, Array]] = {}
+                shared: Shared = {}
                 for each in group:
                     each.advance(task, phi, factor, surrogate, shared)
                 if tick is not None and group is groups[0]:
