@@ -24,6 +24,7 @@ from tailored.paper import ProjectedSGD
 from tailored.paper.algorithm_1 import Surrogate, Trajectory
 from tailored.paper.feature_maps import RidgeEstimate
 from tailored.paper.prior import RepresentationPrior
+from tailored.paper.stream import Stream
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -99,7 +100,7 @@ def fail_at(monkeypatch, owner, name, call=1, after=False, error=Injected):
 STREAMS = ("searched", "fixed step", "unconditional")
 INJECTED = {
     "reading": (base_module.reading, "check_tasks", 1, True, (*LEARNERS,)),
-    "held-out rows": (paper_module, "split_rows", 1, True, ("searched", "unconditional")),
+    "held-out tasks": (Stream, "hold_out", 1, True, ("searched", "unconditional")),
     "second features": (RidgeEstimate, "transform", 2, False, ("searched", "fixed step")),
     "later task of the surrogate": (Surrogate, "__call__", 7, True, STREAMS),
     "second candidate": (Trajectory, "advance", 2, True, ("searched", "unconditional")),

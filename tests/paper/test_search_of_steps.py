@@ -10,9 +10,11 @@ from tailored.paper import ProjectedSGD, step_size
 from tailored.paper.algorithm_1 import StepSizes, Surrogate, Trajectory, run
 from tailored.paper.prior import RepresentationPrior
 from tailored.paper.representation import Conditioning
-from tailored.paper.step_size import held_out_positions, select
+from tailored.paper.step_size import select
+from tailored.paper.stream import Stream
 from tailored.paper.within_task import WithinTask
 from tailored.tasks.rows import Scaling
+from tailored.tasks.task_set import TaskSet
 
 
 def selected(tasks, phis, candidates, error_of=None, scales=(1.0,)):
@@ -65,13 +67,20 @@ def test_candidates_have_the_ratios_that_were_given_and_no_others():
 
 @pytest.mark.parametrize("fraction", [0.1, 0.2, 0.5])
 def test_one_task_of_every_block_is_held_out_and_never_its_first(fraction):
-    block = round(1 / fraction)
-    held = held_out_positions(np.arange(60), fraction, seed=3)
+    rng, block = np.random.default_rng(0), round(1 / fraction)
+    rows = [(rng.normal(size=(6, 2)), rng.normal(size=6)) for _ in range(60)]
+    tasks, empty = TaskSet.from_tasks(rows), Stream(seed=3)
+    stream, train = empty.hold_out(tasks, fraction, 0.5)
+    held = np.setdiff1d(np.arange(60), train.labels)
     assert (held // block).tolist() == list(range(60 // block))
     assert (held % block > 0).all()
-    other = held_out_positions(np.arange(60), fraction, seed=4)
-    assert block == 2 or not np.array_equal(other, held)
-    # the same draws in any part of the stream
-    np.testing.assert_array_equal(
-        7 + held_out_positions(np.arange(7, 60), fraction, seed=3), held[held >= 7]
-    )
+    support, query = stream.validation()
+    assert len(support) == len(query) == stream.n_held_out == 60 // block
+    for t, task in enumerate(tasks[held]):
+        assert len(support[t].y) == len(query[t].y) == 3
+        both = np.append(support[t].y, query[t].y)
+        np.testing.assert_array_equal(np.sort(both), np.sort(task.y))
+    # a stream that goes on is a new one
+    assert empty.held_out is None
+    other = Stream(seed=4).hold_out(tasks, fraction, 0.5)[1]
+    assert block == 2 or not np.array_equal(other.labels, train.labels)

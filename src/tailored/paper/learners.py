@@ -36,30 +36,26 @@ from ..learners.reading import fit_arguments, read
 from ..losses import Loss, error_name
 from ..show.summary import Summary
 from ..tasks.encoding import TaskColumns
-from ..tasks.episodes import split_rows
 from ..tasks.features import FeatureMap
 from ..tasks.rows import Array, Rows, Scaling
 from ..tasks.task_set import TaskSet
 from .algorithm_1 import StepSizes, Surrogate, Trajectory, run
-from .feature_maps import CallableMap, features_of, get_feature_map
+from .feature_maps import CallableMap
 from .prior import RepresentationPrior
 from .representation import RANK_TOLERANCE, Conditioning, Given
 from .step_size import (
-    MAX_HELD_OUT,
     PAPER_STEP_SIZES,
     SCALES,
     ProjectedSGD,
     Selection,
     held_out_error,
-    held_out_positions,
     select,
 )
+from .stream import Pair, Stream
 from .within_task import WithinTask
 
 #: Arguments with rows: X, y, groups and side_info.
 Data = tuple[RowsLike, ValuesLike, ValuesLike, SideInfoLike]
-#: Support rows and query rows of the same tasks.
-Pair = tuple[TaskSet, TaskSet]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -249,43 +245,6 @@ class IndependentLearner(PaperLearner):
         return self
 
 
-@dataclass(frozen=True)
-class Stream:
-    """State of a stream of tasks, from which `partial_fit` continues."""
-
-    seed: int  # of the draws of held-out tasks and of their support rows
-    held_out: Pair | None = None  # tasks on which the step is selected
-    stand_ins: Pair | None = None  # the first four training tasks, until a task is held out
-    feature_map: FeatureMap | None = None  # fitted to the tasks of the first call
-    runs: tuple[Trajectory, ...] = ()
-    n_tasks: int = 0
-    n_train: int = 0
-    squared_phi: float = 0.0  # running sum of ‖φ‖²
-    phi_products: Array | float = 0.0  # running sum of φφᵀ, (k, k)
-
-    @property
-    def n_held_out(self) -> int:
-        return len(self.held_out[0]) if self.held_out else 0
-
-    def validation(self) -> Pair:
-        """Return the tasks on which the step is selected: held-out tasks, or else the stand-ins."""
-        for pair in (self.held_out, self.stand_ins):
-            if pair and len(pair[1].y):
-                return pair
-        raise ValueError(
-            "X: none of the held-out tasks has a query row. Give tasks with more rows, "
-            "validation=, or a step size, such as solver=ProjectedSGD(step=0.1)"
-        )
-
-
-def _joined(pair: Pair | None, more: Pair) -> Pair:
-    """Return the tasks of both pairs, which are the same however the stream was split."""
-    if pair is None:
-        return more
-    support, query = (TaskSet.concat(sets, relabel=True) for sets in zip(pair, more, strict=True))
-    return support, query
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
 class SurrogateLearner(PaperLearner):
     """Base of the learners that minimise the surrogate; without a feature map, H = 0."""
@@ -384,7 +343,9 @@ TaskSet
                 "validation: with a given step, validation tasks are not used. Omit validation, or "
                 "select the step on these tasks: solver=ProjectedSGD(step='search')"
             )
-        stream, phis, factors = self._features(stream, train, whole)
+        stream, phis, factors = stream.features(
+            train, self.feature_map, whole=whole, scaled=self.scale_features
+        )
         C0 = self._constant(self.initial_representation, "initial_representation")
         k = phis.shape[1]
         # Unconditional runs are cheap; their errors are reported even if H = 0 is not a candidate.
@@ -421,27 +382,16 @@ TaskSet
     def _hold_out(
         self, stream: Stream, tasks: TaskSet, validation: TaskSet | Pair | None
     ) -> tuple[Stream, TaskSet]:
-        """Return the stream with more held-out tasks, and the training tasks.
-
-        The draws of tasks and of support rows depend only on positions in the stream.
-        """
-        split = partial(split_rows, support=self.support, key=(stream.seed, 1))
-        train = np.arange(len(tasks))
+        """Return the stream with more held-out tasks, and the training tasks."""
+        if validation is None:
+            return stream.hold_out(tasks, self.validation_fraction, self.support)
         if isinstance(validation, TaskSet):
-            validation = self._read_held_out(validation)
-            pair = split(validation, stream.n_held_out + np.arange(len(validation)))
-        elif validation is not None:
-            pair = self._read_pair(validation)
+            held_out = self._read_held_out(validation)
+            positions = stream.n_held_out + np.arange(len(held_out))
+            pair = stream.split(held_out, positions, self.support)
         else:
-            positions = stream.n_tasks + train
-            drawn = held_out_positions(positions, self.validation_fraction, stream.seed)
-            held = drawn[: max(0, MAX_HELD_OUT - stream.n_held_out)]
-            pair = split(tasks[held], positions[held])
-            train = np.setdiff1d(train, held)
-            early = train[: max(0, 4 - stream.n_train)]
-            stand_ins = split(tasks[early], positions[early])
-            stream = replace(stream, stand_ins=_joined(stream.stand_ins, stand_ins))
-        return replace(stream, held_out=_joined(stream.held_out, pair)), tasks[train]
+            pair = self._read_pair(validation)
+        return stream.with_held_out(pair), tasks
 
     def _read_pair(self, validation: Pair) -> Pair:
         """Read support and query rows that the user passed for validation."""
@@ -454,36 +404,6 @@ TaskSet
                 "validation: support and query must have the same tasks, in the same order"
             )
         return support, query
-
-    def _features(self, stream: Stream, train: TaskSet, whole: bool) -> tuple[Stream, Array, Array]:
-        """Return the stream after the training tasks, their features φ (T, k), and the factors (T,)
-        of their steps of H.
-        """
-        feature_map = stream.feature_map
-        if feature_map is None and self.feature_map is not None:
-            # Fit on the training tasks only, because the map must not use the held-out tasks.
-            unfitted = get_feature_map(self.feature_map, has_side_info=train.side_info is not None)
-            feature_map = unfitted.fit(train)
-        phis = features_of(feature_map, train, stream.runs[0].n_side if stream.runs else None)
-        # cumsum adds the terms one by one, so that the sums do not depend on how the stream is
-        # split
-        sums = np.cumsum(np.concatenate([[stream.squared_phi], np.einsum("ij,ij->i", phis, phis)]))
-        n_train = stream.n_train + len(train)
-        scales = sums[1:] / np.arange(stream.n_train + 1, n_train + 1)  # c², running means of ‖φ‖²
-        if whole:
-            scales = np.full(len(train), scales[-1])
-        # Dividing φ by c is the same as dividing the step of H by c⁴.  If that is zero, skip it.
-        factors = np.ones(len(train))
-        if self.scale_features:
-            factors = np.divide(1.0, scales**2, np.zeros(len(train)), where=scales**2 > 0.0)
-        stream = replace(
-            stream,
-            feature_map=feature_map,
-            n_train=n_train,
-            squared_phi=float(sums[-1]),
-            phi_products=stream.phi_products + phis.T @ phis,
-        )
-        return stream, phis, factors
 
     def _warn(self, tasks: TaskSet, selected: Selection) -> None:
         """Warn about side information that is not used, and about a poor result of the search."""

@@ -1,8 +1,8 @@
 """The step size γ of Algorithm 1: given, or selected on held-out tasks of the stream, as in the
 paper's experiments (Sec. 5).
 
-All candidates share one pass over the training tasks.  `held_out_positions` draws the tasks that
-are held out, and `select` compares the means of the iterates on them.
+All candidates share one pass over the training tasks, and `select` compares the means of their
+iterates on held-out tasks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from .._utils.records import Stored
@@ -30,8 +29,6 @@ PAPER_STEP_SIZES = tuple(float(step) for step in np.logspace(-5, 5, 14))
 STEP_SIZES = tuple(float(step) for step in np.logspace(-4, 4, 9))
 #: Multiples of τ that are tried; 1 is first, so that a tie keeps the learned τ.
 SCALES = (1.0, 0.25, 0.5, 2.0, 4.0, 8.0, 16.0, 32.0)
-#: Maximum number of held-out tasks.
-MAX_HELD_OUT = 300
 
 
 @dataclass(eq=False, repr=False)
@@ -81,20 +78,6 @@ def _numbers(name: str, values: Any) -> list[float]:
     if np.ndim(values) != 1 or len(values) == 0:
         raise ValueError(f"{name}: expected a list of at least one number, got {values!r}")
     return [check_nonnegative(name, value) for value in values]
-
-
-def held_out_positions(positions: NDArray[np.intp], fraction: float, seed: int) -> NDArray[np.intp]:
-    """Return which of the tasks at consecutive ``positions`` of a stream are held out.
-
-    One task in every block of ``1 / fraction`` tasks is, and never the first of the block.  The
-    draws depend only on ``seed`` and the position of the block.
-    """
-    block = max(2, round(1.0 / fraction))
-    draws = [
-        1 + np.random.default_rng([seed, 0, number]).integers(block - 1)
-        for number in (positions // block).tolist()
-    ]
-    return np.flatnonzero(positions % block == draws)
 
 
 def held_out_error(support: Rows, query: Rows, phis: Array, prior: RepresentationPrior) -> float:
