@@ -146,15 +146,13 @@ def _row_sums(tasks: TaskSet, weights: Array) -> Array:
     return dense(matrix @ tasks.X)
 
 
+@dataclass(eq=False, repr=False)
 class Transformer(FeatureMap):
-    """Any scikit-learn transformer applied to the table of side information; ``fitted`` is its
-    fitted clone.
-    """
+    """Any scikit-learn transformer applied to the table of side information."""
 
+    transformer: Any
+    fitted: Any = field(init=False)  # a fitted clone
     needs_rows, needs_side_info = False, True
-
-    def __init__(self, transformer: Any) -> None:
-        self.transformer = self.fitted = transformer
 
     def fit(self, tasks: TaskSet) -> Transformer:
         self.fitted = clone(self.transformer).fit(side_table(tasks))
@@ -164,6 +162,7 @@ class Transformer(FeatureMap):
         return dense(self.fitted.transform(side_table(tasks)))
 
 
+@dataclass(eq=False, repr=False)
 class CallableMap(FeatureMap):
     """``φ = function(s)``, a 1-D array, where s is the side information of a task.
 
@@ -175,13 +174,10 @@ class CallableMap(FeatureMap):
     `representation.Given`.
     """
 
+    function: Callable[[Any], Any]
+    needs_side_info: bool = False  # type: ignore[misc]
+    d: int | None = None
     needs_rows = False
-
-    def __init__(
-        self, function: Callable[[Any], Any], needs_side_info: bool = False, d: int | None = None
-    ) -> None:
-        self.function, self.d = function, d
-        self.needs_side_info = needs_side_info  # type: ignore[misc]
 
     def transform(self, tasks: TaskSet) -> Array:
         if self.needs_side_info:
