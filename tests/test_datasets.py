@@ -1,4 +1,4 @@
-"""Synthetic tasks: clusters, hints at them, and coefficients around a curve."""
+"""Synthetic tasks: clusters, hints at them, and schools."""
 
 from __future__ import annotations
 
@@ -7,14 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tailored.datasets import (
-    CURVES,
-    CircleTruth,
-    ClusterTruth,
-    load_schools,
-    make_circle,
-    make_clusters,
-)
+from tailored.datasets import ClusterTruth, load_schools, make_clusters
 from tailored.tasks.task_set import TaskSet
 
 
@@ -126,70 +119,6 @@ def test_hints_are_right_as_often_as_said(hint: float, m: int) -> None:
         wrong = truth.hints[(truth.clusters == j) & (truth.hints != j)]
         counts = np.delete(np.bincount(wrong, minlength=m), j)
         assert np.all(np.abs(counts - len(wrong) / max(m - 1, 1)) <= 5 * np.sqrt(len(wrong) + 1))
-
-
-@pytest.fixture(scope="module")
-def circle() -> tuple[TaskSet, CircleTruth]:
-    return make_circle(2000, random_state=0, return_truth=True)
-
-
-def test_circle_distributions(circle: tuple[TaskSet, CircleTruth]) -> None:
-    tasks, truth = circle
-    assert truth.s.mean() == pytest.approx(0.5, abs=5 * np.sqrt(1 / 12 / 2000))
-    assert (truth.s.min(), truth.s.max()) == pytest.approx((0, 1), abs=0.01)
-    angle = 2 * np.pi * truth.s[:, None]
-    around = truth.weights - 4 * (np.cos(angle) * truth.u + np.sin(angle) * truth.v)
-    np.testing.assert_allclose(around.T @ around / 2000, 0.09 * np.eye(10), atol=0.015)
-    np.testing.assert_allclose(tasks.X.T @ tasks.X / len(tasks.y), np.eye(10), atol=0.03)
-    noise = tasks.y - np.einsum("nd,nd->n", tasks.X, np.repeat(truth.weights, 20, axis=0))
-    assert noise.std() == pytest.approx(0.5, rel=0.02)
-
-
-@pytest.mark.parametrize("curve", CURVES)
-def test_curves(curve: str) -> None:
-    tasks, truth = make_circle(
-        50,
-        n_rows=(1, 4),
-        radius=2.5,
-        spread=0,
-        noise=0,
-        curve=curve,
-        random_state=1,
-        return_truth=True,
-    )
-    c = 2 * truth.s - 1
-    along, across = {
-        "circle": (-np.cos(np.pi * c), -np.sin(np.pi * c)),
-        "line": (c, 0 * c),
-        "quadratic": (c, c**2),
-    }[curve]
-    expected = 2.5 * (along[:, None] * truth.u + across[:, None] * truth.v)
-    np.testing.assert_allclose(truth.weights, expected, atol=1e-12)
-    np.testing.assert_allclose(truth.mean(tasks.side_info), expected, atol=1e-12)
-    np.testing.assert_allclose(truth.mean(truth.s), expected, atol=1e-12)
-    assert set(tasks.sizes.tolist()) == {1, 2, 3, 4}
-    np.testing.assert_allclose(
-        tasks.y,
-        np.einsum("nd,nd->n", tasks.X, np.repeat(expected, tasks.sizes, axis=0)),
-        atol=1e-12,
-    )
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"n_tasks": 0}, ValueError, "n_tasks must be an integer >= 1"),
-        ({"n_features": 1}, ValueError, "n_features must be an integer >= 2"),
-        ({"n_rows": 0}, ValueError, "n_rows must be an integer >= 1"),
-        ({"radius": -1}, ValueError, "radius must be a finite number >= 0"),
-        ({"spread": np.inf}, ValueError, "spread must be a finite number"),
-        ({"noise": "much"}, TypeError, "noise must be a number"),
-        ({"curve": "circel"}, ValueError, "'circle', 'line', 'quadratic'.*Did you mean 'circle'"),
-    ],
-)
-def test_bad_circles(options: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        make_circle(**options)
 
 
 def test_schools_are_as_described():

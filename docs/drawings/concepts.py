@@ -9,8 +9,9 @@ import pandas as pd
 from matplotlib.patches import Ellipse
 from scipy import stats
 
+from studies.curves import make_circle
 from tailored import EmpiricalBayesLearner, PriorPathDisplay, ShrinkageDisplay, TaskSet
-from tailored.datasets import make_circle, make_clusters
+from tailored.datasets import make_clusters
 from tailored.gaussian.mixture import Want
 
 FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else ".")

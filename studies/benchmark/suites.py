@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tailored import datasets
 
+from .. import curves
 from ..data import MULTILEVEL, load_jester, load_movielens, load_multilevel
 from . import polls, splits
 from .methods import (
@@ -149,7 +150,7 @@ SUITES: dict[str, Suite] = {
     "circle": _known(
         "weights on a circle, whose position is the side information, d = 10; 3 support rows",
         400,
-        splits.with_oracle(datasets.make_circle, 400, 20, 3),
+        splits.with_oracle(curves.make_circle, 400, 20, 3),
         (0, 1, 3),
         rivals=(SPLINES,),
     ),
@@ -157,14 +158,14 @@ SUITES: dict[str, Suite] = {
         "weights on a circle, whose position is the side information, d = 6, 150 tasks of 12 rows; "
         "3 support rows",
         150,
-        splits.with_oracle(datasets.make_circle, 150, 12, 3, n_features=6),
+        splits.with_oracle(curves.make_circle, 150, 12, 3, n_features=6),
         (0, 1, 3),
         rivals=(SPLINES,),
     ),
     "quadratic": _known(
         "weights on a parabola, whose position is the side information, d = 10; 3 support rows",
         400,
-        splits.with_oracle(datasets.make_circle, 400, 20, 3, curve="quadratic"),
+        splits.with_oracle(curves.make_circle, 400, 20, 3, curve="quadratic"),
         (0, 1, 3),
         rivals=(SPLINES,),
     ),
@@ -173,7 +174,7 @@ SUITES: dict[str, Suite] = {
             f"circle with {n} columns of noise in the side information, {n_train} tasks; 3 support "
             "rows",
             n_train,
-            splits.with_oracle(datasets.make_circle, n_train, 20, 3, n),
+            splits.with_oracle(curves.make_circle, n_train, 20, 3, n),
             (3,),
             OURS,
         )

@@ -17,6 +17,7 @@ from scipy.special import expit, gammaln, softmax
 
 from tailored import TaskSet, datasets
 
+from .. import curves
 from ..benchmark.splits import (
     Load,
     Split,
@@ -295,7 +296,7 @@ def _mixed(size: str) -> Environment:
 
 def _circle(n_noise: int) -> Environment:
     about = f"weights on a circle that the side information indexes, and {n_noise} noise columns"
-    return Environment(about, with_oracle(datasets.make_circle, 400, 20, 3, n_noise), (0, 3))
+    return Environment(about, with_oracle(curves.make_circle, 400, 20, 3, n_noise), (0, 3))
 
 
 def _hint() -> Environment:

@@ -270,7 +270,7 @@ class CurveOracle(BayesOracle):
     ----------
     mean : callable
         Prior mean (T, d) of the weights at the first column (T, 1) of the side information:
-        `CircleTruth.mean`.
+        `studies.curves.CircleTruth.mean`.
     spread, noise : float
         Standard deviation of the weights around the curve, and of the noise (above zero).
     """

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from studies.curves import make_circle
 from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet
-from tailored.datasets import make_circle
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,10 @@ import pytest
 
 from bayes_samples import selected
 from folds import few_folds
+from studies.curves import make_circle
 from studies.theory.bayes import CurveOracle
 from tailored import TaskSet
-from tailored.datasets import make_circle, make_clusters
+from tailored.datasets import make_clusters
 from tailored.gaussian.rows import statistics_of
 from tailored.gaussian.side import Group
 from tailored.losses import Absolute

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import special
 
+from studies.curves import make_circle
 from studies.theory.bayes import ClusterOracle, CurveOracle, sphere_posterior
-from tailored.datasets import make_circle, make_clusters
+from tailored.datasets import make_clusters
 
 # ------------------------------------------------------------------------------------------- the
 # sphere
@@ -112,9 +113,9 @@ def test_circle_by_brute_force():
     rng = np.random.default_rng(0)
     for t, task in enumerate(tasks):
         angle = 2 * np.pi * truth.s[t]
-        w = 4 * (np.cos(angle) * truth.u + np.sin(angle) * truth.v) + 0.5 * rng.standard_normal(
-            (200_000, 3)
-        )
+        w = 4 * (
+            np.cos(angle) * truth.plane[0] + np.sin(angle) * truth.plane[1]
+        ) + 0.5 * rng.standard_normal((200_000, 3))
         exponent = -2 * ((task.y[:, None] - task.X @ w.T) ** 2).sum(axis=0)
         density = np.exp(exponent - exponent.max())
         density /= density.sum()

@@ -1,20 +1,15 @@
-"""Data to play with: pupils of many schools, clusters of tasks as in the paper, and coefficients
-around a curve.
-"""
+"""Data to play with: pupils of many schools, and clusters of tasks as in the paper."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from .._utils.validation import (
     RandomState,
-    check_choice,
     check_int,
     check_nonnegative,
     check_real,
@@ -22,15 +17,7 @@ from .._utils.validation import (
 )
 from ..tasks.task_set import TaskSet
 
-__all__ = ["load_schools", "make_circle", "make_clusters"]
-
-#: Functions of s in [0, 1] that return the point of the curve: its coordinates along u and v,
-#: divided by the radius.
-CURVES: dict[str, Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]] = {
-    "circle": lambda s: (np.cos(2 * np.pi * s), np.sin(2 * np.pi * s)),
-    "line": lambda s: (2 * s - 1, np.zeros_like(s)),
-    "quadratic": lambda s: (2 * s - 1, (2 * s - 1) ** 2),
-}
+__all__ = ["load_schools", "make_clusters"]
 
 
 def load_schools() -> tuple[Any, Any]:
@@ -184,88 +171,3 @@ def row_counts(rng: np.random.Generator, n_rows: int | tuple[int, int], n_tasks:
     low = check_int("n_rows[0]", n_rows[0])
     high = check_int("n_rows[1]", n_rows[1], minimum=low)
     return rng.integers(low, high, size=n_tasks, endpoint=True)
-
-
-@dataclass(frozen=True)
-class CircleTruth:
-    """The hidden parameters of `make_circle`."""
-
-    u: np.ndarray  # (d,) first of two orthonormal vectors that span the plane of the curve
-    v: np.ndarray  # (d,) second vector
-    weights: np.ndarray  # (T, d) weight vector of each task
-    s: np.ndarray  # (T,) position of each task on the curve, which is its side information
-    radius: float
-    spread: float
-    noise: float
-    curve: str
-
-    def mean(self, side_info: ArrayLike) -> np.ndarray:
-        """Return the expected weight vectors (T, d) for side information (T,) or (T, 1)."""
-        return self.radius * _point(self.curve, side_info, np.stack([self.u, self.v]))
-
-
-def make_circle(
-    n_tasks: int = 400,
-    *,
-    n_features: int = 10,
-    n_rows: int | tuple[int, int] = 20,
-    radius: float = 4.0,
-    spread: float = 0.3,
-    noise: float = 0.5,
-    curve: str = "circle",
-    random_state: RandomState = None,
-    return_truth: bool = False,
-) -> Any:
-    """Draw regression tasks whose weight vectors lie around a curve; the side information is the
-    position on it.
-
-    The side information s is uniform on [0, 1]. For the circle, the weight vector is ``w = radius
-    (cos 2πs u + sin 2πs v) + spread N(0, I)`` with orthonormal u and v, and targets are ``y = <x,
-    w> + noise * N(0, 1)`` with `x` standard normal.
-
-    Parameters
-    ----------
-    n_tasks, n_features, n_rows, noise, random_state, return_truth
-        See `make_clusters`; `n_features` is at least 2.
-    radius : float
-        Radius of the circle, or scale of the other curves.
-    spread : float
-        Standard deviation around the curve.
-    curve : {"circle", "line", "quadratic"}
-        With ``c = 2s - 1``, "line" is ``radius c u`` and "quadratic" ``radius (c u + c² v)``.
-
-    Returns
-    -------
-    tasks : TaskSet
-        Tasks with labels 0 to T - 1 and one column of side information, "s".
-    truth : CircleTruth
-        Only when `return_truth` is True.
-
-    Examples
-    --------
-    >>> from tailored.datasets import make_circle
-    >>> tasks, truth = make_circle(30, random_state=0, return_truth=True)
-    >>> tasks.X.shape, tasks.side_info.shape, truth.weights.shape
-    ((600, 10), (30, 1), (30, 10))
-    """
-    n_tasks, d = check_int("n_tasks", n_tasks), check_int("n_features", n_features, minimum=2)
-    radius, spread = check_nonnegative("radius", radius), check_nonnegative("spread", spread)
-    noise = check_nonnegative("noise", noise)
-    check_choice("curve", curve, CURVES)
-    for_plane, for_tasks, for_rows = streams(random_state, 3)
-
-    plane = orthogonal_bases(for_plane, 1, d, 2)[0].T
-    s = for_tasks.random(n_tasks)
-    weights = radius * _point(curve, s, plane) + spread * for_tasks.standard_normal((n_tasks, d))
-    groups = np.repeat(np.arange(n_tasks), row_counts(for_tasks, n_rows, n_tasks))
-    X = for_rows.standard_normal((len(groups), d))
-    y = np.einsum("nd,nd->n", X, weights[groups]) + noise * for_rows.standard_normal(len(groups))
-
-    tasks = TaskSet(X, y, groups, side_info={t: {"s": place} for t, place in enumerate(s.tolist())})
-    truth = CircleTruth(plane[0].copy(), plane[1].copy(), weights, s, radius, spread, noise, curve)
-    return (tasks, truth) if return_truth else tasks
-
-
-def _point(curve: str, s: ArrayLike, plane: np.ndarray) -> np.ndarray:
-    """Return the points (T, d) at positions s on the curve of radius 1 in the plane (2, d)."""
-    return np.stack(CURVES[curve](np.asarray(s, dtype=np.float64).reshape(-1)), axis=1) @ plane
