@@ -160,6 +160,19 @@ def test_a_learner_is_compared_with_baselines():
     assert np.isfinite(found.mean).all()
 
 
+@pytest.mark.parametrize(
+    ("scale", "text"),
+    [
+        (1172.0, "1172 ± 590"),
+        (0.0015, "0.0015 ± 0.00075"),
+        (3e-4, "0.0003 ± 0.00015"),
+        (2e7, "2e+07 ± 1.0e+07"),
+    ],
+)
+def test_an_error_and_its_standard_error_have_the_same_notation(scale, text):
+    assert text in " ".join(str(evaluation_of([[scale, scale]], np.nan)).split())
+
+
 def evaluation_of(errors, covered, **more):
     """Return an evaluation with these errors of methods and supports, equal in two tasks but for ±
     half of it.

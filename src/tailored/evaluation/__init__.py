@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone, is_classifier
 from sklearn.metrics import get_scorer
 from sklearn.utils.metadata_routing import MetadataRequest
+from threadpoolctl import threadpool_limits
 
 from .._utils.frames import as_frame
 from .._utils.progress import progress_bar
@@ -105,7 +106,7 @@ class Evaluation:
         for name in names:
             mean, error = self.scores[name].mean(axis=2), standard_errors(self.scores[name])
             rows = [
-                [method, *(f"{format_number(m)} ± {e:.2g}" for m, e in zip(*pair, strict=True))]
+                [method, *map(_with_error, *pair)]
                 for method, *pair in zip(self.methods, mean, error, strict=True)
             ]
             if name == names[0] and self.has_intervals:
@@ -207,7 +208,10 @@ def evaluate(
     shape = len(named), len(folds[0].supports), len(tasks)
     scores: dict[str, Array] = {}
     parts = []
-    with progress_bar("evaluate", len(folds) * len(named), enabled=progress) as advance:
+    # With few rows, the threads of scikit-learn's boosting wait longer than they compute.
+    one_thread = threadpool_limits(1 if len(tasks.y) < 50_000 else None, user_api="openmp")
+    bar = progress_bar("evaluate", len(folds) * len(named), enabled=progress)
+    with one_thread, bar as advance:
         for fold in folds:
             for i, method in enumerate(named.values()):
                 fitted = clone(method).fit(tasks[fold.train])
@@ -245,31 +249,39 @@ def _prepared(
     """Return tasks with positions of classes as targets, the methods by name, the loss, and the
     classes, if there are any.
     """
+    classes: tuple[Any, ...] = () if tasks.encoding is None else tasks.encoding.classes
+    if methods is None:
+        squared = "squared" if loss is None else loss
+        methods = EmpiricalBayesClassifier() if classes else EmpiricalBayesLearner(loss=squared)
     named = dict(methods) if isinstance(methods, Mapping) else {"tailored": methods}
-    given = [each for each in named.values() if each is not None]
-    if not all(hasattr(each, "fit") for each in given):
+    if not all(hasattr(method, "fit") for method in named.values()):
         raise TypeError(
             "methods: expected a learner, or a dict of names and learners, such as {'mine': "
             "EmpiricalBayesLearner()}"
         )
-    classes: tuple[Any, ...] = () if tasks.encoding is None else tasks.encoding.classes
-    if classes or any(map(is_classifier, given)):
+    if classes or any(map(is_classifier, named.values())):
         loss, classes = Bernoulli(), classes or tuple(np.unique(tasks.y).tolist())
         tasks = tasks.replace(y=target_positions(tasks, classes))
     if loss is None:
-        own = [each.loss for each in given if isinstance(each, EmpiricalBayesLearner)]
+        own = [each.loss for each in named.values() if isinstance(each, EmpiricalBayesLearner)]
         loss = own[0] if own else "squared"
-    learner: Any = EmpiricalBayesClassifier() if classes else EmpiricalBayesLearner(loss=loss)
     if isinstance(loss, str):
         loss = RESPONSES[loss]() if loss in RESPONSES else get_loss(loss)
     if not isinstance(methods, Mapping):
         kind = "classes" if classes else "counts" if isinstance(loss, Response) else "numbers"
-        learner = learner if methods is None else methods
-        named = {"tailored": learner, **BASELINES[kind]}
+        named |= BASELINES[kind]
         if kind == "numbers":  # a formula determines the intercept
             mixed = clone(named["mixed model"])
-            named["mixed model"] = mixed.set_params(fit_intercept=learner.fit_intercept)
+            named["mixed model"] = mixed.set_params(fit_intercept=methods.fit_intercept)
     return tasks, named, loss, classes
+
+
+def _with_error(mean: float, error: float) -> str:
+    """Format a mean and its standard error in the same notation."""
+    text = format_number(mean)
+    if "e" in text:
+        return f"{text} ± {error:.1e}"
+    return f"{text} ± {np.format_float_positional(error, 2, fractional=False, trim='-')}"
 
 
 class _Fold(NamedTuple):

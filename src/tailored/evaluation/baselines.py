@@ -65,7 +65,7 @@ class Baseline(BaseEstimator):
         """Fit to training tasks."""
         # Sums and folds depend on the order of the tasks, so use an order that depends on the
         # labels alone.
-        tasks = tasks[tasks.sizes > 0].with_indicators().in_label_order()
+        tasks = tasks[tasks.sizes > 0].in_label_order()
         reads_side = tasks.side_info is not None and not self.per_task
         self.encoder_ = SideVector().fit(tasks) if reads_side else None
         self.mean_, self.scale_ = np.zeros(1), np.ones(1)
@@ -82,11 +82,12 @@ class Baseline(BaseEstimator):
         self.estimator_ = clone(self.estimator)
         if len(self.alphas):
             support, query = tasks[:100].support_query(0.5, random_state=0)
-            errors = []
-            for alpha in self.alphas:
+
+            def error(alpha: float) -> float:
                 self.estimator_.set_params(alpha=alpha)
-                errors.append(np.mean((self.predict_rows(support, query) - query.y) ** 2))
-            self.estimator_.set_params(alpha=self.alphas[int(np.argmin(errors))])
+                return float(np.mean((self.predict_rows(support, query) - query.y) ** 2))
+
+            self.estimator_.set_params(alpha=min(self.alphas, key=error))
         self.within_, self.between_ = 1.0, 0.0
         if self.offset and len(tasks) > 1 and tasks.sizes.max() > 1:
             self._estimate_variances(tasks, X, y, weights)
@@ -98,7 +99,7 @@ class Baseline(BaseEstimator):
         """Estimate the variances of residuals between and within tasks, by the moments of one-way
         analysis of variance.
         """
-        options: Any = {"groups": tasks.task_of_row, "cv": GroupKFold(min(5, len(tasks)))}
+        options: Any = {"groups": tasks.task_of_row, "cv": GroupKFold(min(3, len(tasks)))}
         options["params"] = {"sample_weight": weights}
         residuals = y - cross_val_predict(self.estimator, X, y, **options)
         sizes = segment_sums(weights, tasks.offsets)
@@ -111,7 +112,6 @@ class Baseline(BaseEstimator):
         """Predict the rows of ``query`` given the rows of ``support``, which has the same tasks in
         the same order.
         """
-        support, query = support.with_indicators(), query.with_indicators()
         (X, y, weights), new = self._rows(support), self._rows(query)[0]
         if self.per_task:
             parts = []
@@ -133,6 +133,7 @@ class Baseline(BaseEstimator):
         """Return the standardised features and side information of each row, the target (a rate if
         there are exposures), and the weight.
         """
+        tasks = tasks.with_indicators()
         X = dense(tasks.X) if tasks.n_features else np.zeros((len(tasks.y), 1))
         if self.encoder_ is not None:
             side = self.encoder_.transform(tasks)
