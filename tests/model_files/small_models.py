@@ -174,10 +174,7 @@ def answers(model):
             except (AttributeError, ValueError) as error:
                 found[method] = str(error)
         if hasattr(model, "summary"):
-            try:
-                found["summary"] = str(model.summary())
-            except ValueError as error:
-                found["summary"] = str(error) + "".join(map(str, model.summaries().values()))
+            found["summary"] = str(model.summary())
         return found
 
 

@@ -24,7 +24,7 @@ from .._utils.validation import RandomState, name_some, native, refuse_masked
 from ..files import save
 from ..gaussian.responses import Bernoulli
 from ..scale.scan import TaskScan
-from ..show.summary import Summary, summarise
+from ..show.summary import Summaries, Summary, summarise
 from ..tasks.encoding import TaskColumns, class_positions
 from ..tasks.episodes import SupportLike, SupportSampling
 from ..tasks.rows import Array, Index
@@ -413,14 +413,14 @@ class EmpiricalBayesClassifier(_Classifier):
         is_right = task_probabilities(self.learners_, query, support).argmax(axis=1) == query.y
         return float(np.average(is_right, weights=weights))
 
-    def _of_two_classes(self, method: str, advice: str = "") -> EmpiricalBayesLearner:
-        """Return the only learner if there are two classes; raise ValueError with advice if there
-        are more.
-        """
+    def _of_two_classes(self, method: str) -> EmpiricalBayesLearner:
+        """Return the only learner if there are two classes; raise ValueError if there are more."""
         check_is_fitted(self, "learners_")
         if len(self.learners_) > 1:
-            advice = advice or "fit a target with two classes, such as one class against the others"
-            raise ValueError(f"{method}: there are more than two classes; {advice}")
+            raise ValueError(
+                f"{method}: there are more than two classes; fit a target with two classes, such "
+                "as one class against the others"
+            )
         return self.learners_[0]
 
     def effects(self, tasks: TaskSet, **options: Any) -> Any:
@@ -429,26 +429,27 @@ class EmpiricalBayesClassifier(_Classifier):
         """
         return self._of_two_classes("effects").effects(self._coded(tasks), **options)
 
-    def summary(self, *, details: bool = False) -> Summary:
-        """Return the summary of a model for two classes, with odds ratios; see
-        `EmpiricalBayesLearner.summary`.
-        """
-        learner = self._of_two_classes("summary", "use summaries(), which has one for each class")
-        event = repr(native(self.classes_)[1])
-        return summarise(learner, type(self).__name__, event, details=details)
+    def summary(self, *, details: bool = False) -> Summary | Summaries:
+        """Return the summary of the model, with odds ratios; see `EmpiricalBayesLearner.summary`.
 
-    def summaries(self, *, details: bool = False) -> dict[Any, Summary]:
-        """Return the summary of the model of each class against the others, by class; see
-        `EmpiricalBayesLearner.summary`.
+        With more than two classes, return `summaries`, which print one after the other.
+        """
+        found = self.summaries(details=details)
+        return found if len(found) > 1 else next(iter(found.values()))
+
+    def summaries(self, *, details: bool = False) -> Summaries:
+        """Return a dict with the summary of the model of each class against the others.
 
         With two classes, there is only the model of the second class.
         """
         check_is_fitted(self, "learners_")
         classes = native(self.classes_)
+        names = {label: f"Class {label!r} against the other classes" for label in classes}
         if len(classes) == 2:
-            return {classes[1]: self.summary(details=details)}
-        name = "Class {label!r} against the other classes"
-        return {
-            label: summarise(learner, name.format(label=label), repr(label), details=details)
-            for label, learner in zip(classes, self.learners_, strict=True)
-        }
+            names = {classes[1]: type(self).__name__}
+        return Summaries(
+            {
+                label: summarise(learner, name, repr(label), details=details)
+                for (label, name), learner in zip(names.items(), self.learners_, strict=True)
+            }
+        )

@@ -80,6 +80,18 @@ class Summary:
         return printable(f"<div><h3>{escape(self.title)}</h3>{self.html}</div>")
 
 
+class Summaries(dict[Any, Summary]):
+    """The summary of each class; ``print`` shows them one after the other."""
+
+    def __str__(self) -> str:
+        return "\n\n\n".join(map(str, self.values()))
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return "".join(summary._repr_html_() for summary in self.values())
+
+
 def summarise(learner: Any, name: str, event: str, *, details: bool = False) -> Summary:
     """Summarise a fitted `EmpiricalBayesLearner`.
 
@@ -93,10 +105,3 @@ def summarise(learner: Any, name: str, event: str, *, details: bool = False) -> 
     title = one_line(f"{name}: {counts}{plural(learner.n_features_in_, 'feature')}")
     sentences, further = tuple(verdict(model, event)), tuple(further_sentences(model))
     return Summary(title, sentences, model_tables(model), further, details)
-
-
-def summaries_of(learner: Any, *, details: bool = False) -> list[Summary]:
-    """Return the summary of a learner, or one for each class."""
-    if hasattr(learner, "summaries"):
-        return list(learner.summaries(details=details).values())
-    return [learner.summary(details=details)]
