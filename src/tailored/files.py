@@ -14,7 +14,7 @@ import os
 from collections.abc import Container, Iterator
 from copy import copy
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
 import numpy as np
@@ -56,24 +56,19 @@ ADVICE = {
 def save(path: PathLike, model: Stored) -> None:
     """Write a fitted learner, or the model of one task, to a file, atomically.
 
-    The file is read back before it replaces an earlier one.
+    The content is read back before it replaces an earlier file.
     """
     model = copy(model)
     for name in getattr(model, "unsaved", ()):
         vars(model).pop(name, None)
     content = _dump(model)
-
-    def write(file: IO[bytes]) -> None:
-        file.write(content)
-        file.flush()
-        try:
-            again = _build(Path(file.name).read_bytes(), path)
-        except ModelFileError as error:
-            raise ValueError(f"model: cannot be saved: {error}") from error
-        if _state(_dump(again)) != _state(content):
-            raise ValueError("model: cannot be saved: it differs after reading. Pickle it instead.")
-
-    write_atomically(path, write)
+    try:
+        again = _build(content, path)
+    except ModelFileError as error:
+        raise ValueError(f"model: cannot be saved: {error}") from error
+    if _state(_dump(again)) != _state(content):
+        raise ValueError("model: cannot be saved: it differs after reading. Pickle it instead.")
+    write_atomically(path, content)
 
 
 def load(path: PathLike) -> Any:
