@@ -446,24 +446,21 @@ def test_summary_of_three_classes(folder):
 
 
 def test_report(folder, model, monkeypatch):
-    """Tasks are read as by fit, and passed on with the coverage; the evaluation can be left out."""
+    """Tasks are read as by fit; the evaluation can be left out."""
     calls = []
-    monkeypatch.setattr("tailored.show.report.write_report", lambda *given, **options: calls.append((given, options)))  # fmt: skip
+    monkeypatch.setattr("tailored.show.report.write_report", lambda *given: calls.append(given))
     monkeypatch.setattr("tailored.evaluation.evaluate", lambda *given, **options: (given, options))
     monkeypatch.setattr("tailored.cli.MAX_EVALUATED", 15)
     files = ("--data", folder / "pupils.csv", "--side-info", folder / "schools.csv")
-    page = ("-o", folder / "page.html", "--coverage", 0.5)
+    page = ("-o", folder / "page.html")
     done = run("report", model, *files, *page)
     run("report", model, *files, *page, "--no-evaluation")
-    for ((out, learner, tasks, evaluation), options), is_evaluated in zip(
-        calls, (True, False), strict=True
-    ):
+    for (out, learner, tasks, evaluation), is_evaluated in zip(calls, (True, False), strict=True):
         assert learner.n_features_in_ == tasks.n_features == 1
         assert (len(tasks), tasks.side_info.shape, out) == (20, (20, 1), str(folder / "page.html"))
-        assert options == {"coverage": 0.5}
         assert (evaluation is not None) == is_evaluated
-    (sample, learner), options = calls[0][0][3]
-    assert (len(sample), learner, options["coverage"]) == (15, calls[0][0][1], 0.5)
+    (sample, learner), options = calls[0][3]
+    assert (len(sample), learner, options["n_folds"]) == (15, calls[0][1], 3)
     assert "a random sample of 15 of the 20 tasks is evaluated" in done.stderr
     assert done.stdout == f"page: {out}\n"
 

@@ -74,8 +74,8 @@ def drawn_markers(ax):
 
 def test_effects_are_those_of_the_learner(schools):
     learner, tasks = schools[0], schools[1][:45]
-    found = EffectsDisplay.from_estimator(learner, tasks, "x0", coverage=0.8)
-    frame = learner.effects(tasks, coverage=0.8)
+    found = EffectsDisplay.from_estimator(learner, tasks, "x0")
+    frame = learner.effects(tasks)
     mine = frame[frame["column"] == "x0"]
     np.testing.assert_array_equal(found.lower, mine["lower"])
     np.testing.assert_array_equal(found.upper, mine["upper"])
@@ -143,13 +143,13 @@ def test_shrinkage_from_own_to_tailored_fits(schools):
 
 def test_task_fit(schools):
     learner, tasks = schools
-    found = TaskFitDisplay.from_estimator(learner, tasks, "school 3", "x0", coverage=0.8)
+    found = TaskFitDisplay.from_estimator(learner, tasks, "school 3", "x0")
     task, side = tasks[3], tasks.side_info[3]
     model = learner.adapt(task.X, task.y, side_info=side)
     at = np.column_stack([found.grid, np.full(len(found.grid), task.X[:, 1].mean())])
     np.testing.assert_allclose(found.prediction, model.predict(at))
     bounds = np.stack([found.lower, found.upper], axis=1)
-    np.testing.assert_allclose(bounds, model.predict_interval(at, 0.8))
+    np.testing.assert_allclose(bounds, model.predict_interval(at))
     np.testing.assert_allclose(found.prior, learner.adapt(side_info=side).predict(at))
     # The contribution of the other column is subtracted.
     other = model.coef_[1] * (task.X[:, 1] - task.X[:, 1].mean())

@@ -176,6 +176,18 @@ def test_ratios_that_overflow_are_empty(frame):
     assert "Empty: too large for a number" in ratios.caption
 
 
+def test_ratios_of_columns_in_large_units(frame):
+    """Those of a unit near the standard deviation: the ratio of 1 would be printed as 1."""
+    incomes = frame[["x"]].assign(income=3e4 * frame["e"])
+    learner = EmpiricalBayesLearner(varying=[], loss="poisson")
+    summary = learner.fit(incomes, frame["poisson"], groups=frame["g"]).summary()
+    effect, ratios = summary.to_frame()["fixed effect"], summary.to_frame("ratios")
+    assert ratios["unit"].tolist() == [1.0, 1e4, 1.0]
+    np.testing.assert_allclose(ratios["rate ratio"], np.exp(effect * [1.0, 1e4, 1.0]))
+    assert ratios["rate ratio"][1] > 1.1
+    assert "rate ratio: exp(fixed effect times unit)" in summary.tables["ratios"].caption
+
+
 def test_integer_classes_of_a_table_are_integers(frame, few_steps):
     table = frame[["g", "x"]].assign(y=(frame["bernoulli"] == "yes").astype(int))
     learner = EmpiricalBayesClassifier(varying=[]).fit(

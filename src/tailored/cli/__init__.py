@@ -79,7 +79,6 @@ _SIDE_INFO = _option(
     "task column.",
     "FILE",
 )
-_COVERAGE = typer.Option(0.9, help="Nominal coverage of the prediction intervals, e.g. 0.9.")
 
 
 @dataclass
@@ -195,7 +194,6 @@ class Fit(TableCommand):
         check_files(self.out, self.data, self.side_info)
         tasks = self.read_tasks()
         learner = self.learner_for(tasks)
-        from ..show.summary import summaries_of
         from ..tasks.describing import hint_about_target
 
         is_number = self.loss in ("squared", "absolute") and not hasattr(learner, "predict_proba")
@@ -203,7 +201,7 @@ class Fit(TableCommand):
             note(f"hint: {with_options(hint)}")
         learner.set_params(progress=sys.stderr.isatty()).fit(tasks)
         learner.save(self.out)
-        say("\n\n".join([*map(str, summaries_of(learner)), str(tasks.describe().table)]))
+        say(f"{learner.summary()}\n\n{tasks.describe().table}")
         option = "" if self.side_info is None else f" --side-info {shlex.quote(self.side_info)}"
         model = shlex.quote(str(self.out))
         following = f"tailored predict {model} NEW.csv{option} -o predictions.csv"
@@ -241,7 +239,9 @@ class Predict:
     )
     side_info: str = _SIDE_INFO
     out: str = _out(STANDARD, "CSV or parquet file to write; - writes to standard output.")
-    coverage: float = _COVERAGE
+    coverage: float = typer.Option(
+        0.9, help="Nominal coverage of the prediction intervals, e.g. 0.9."
+    )
     total_by: str = _option(
         "Write a row for each value of this column, with the total of the target and its interval."
     )
@@ -343,9 +343,8 @@ def summary(
     """
     check_files(STANDARD, model)
     from .. import load
-    from ..show.summary import summaries_of
 
-    say("\n\n\n".join(map(str, summaries_of(load(model), details=details))))
+    say(str(load(model).summary(details=details)))
 
 
 @app.command()
@@ -360,7 +359,6 @@ def report(
     ),
     side_info: str = _SIDE_INFO,
     out: str = _out("report.html", "HTML file to write."),
-    coverage: float = _COVERAGE,
     evaluation: bool = typer.Option(
         True,
         "--evaluation/--no-evaluation",
@@ -374,40 +372,32 @@ def report(
     tailored report model.tailored --data pupils.csv --side-info schools.csv -o report.html
     """
     check_files(out, model, data, side_info)
+    from ..evaluation import evaluate
     from ..show.report import write_report
     from ..tasks.task_set import TaskSet
 
     learner = _load(model)
-    encoding = learner.encoding_
-    task = list(encoding.task_columns)
-    names = learner.columns_in_["side_info"] if side_info is None else None
-    names = [*task, *(names or ())]
-    table, side = _read_tables(data, side_info, names, _label_types(learner))
+    encoding, columns = learner.encoding_, list(learner.encoding_.task_columns)
+    if side_info is None:
+        columns += learner.columns_in_["side_info"] or []
+    table, side = _read_tables(data, side_info, columns, _label_types(learner))
     tasks = TaskSet.from_frame(
         table,
-        task=task if len(task) > 1 else task[0],
-        target=learner.columns_in_["target"],
+        task=encoding.task,
+        target=encoding.target,
         side_info=side,
         encoding=encoding,
         missing="impute" if encoding.imputes else "drop",
     )
-    result = _evaluated(learner, tasks, coverage) if evaluation else None
-    write_report(out, learner, tasks, result, coverage=coverage)
+    result = None
+    if evaluation:
+        sample = tasks
+        if len(tasks) > MAX_EVALUATED:
+            note(f"a random sample of {MAX_EVALUATED:,} of the {len(tasks):,} tasks is evaluated")
+            (sample,) = tasks.split([MAX_EVALUATED], random_state=0)
+        result = evaluate(sample, learner, n_folds=3, progress=sys.stderr.isatty())
+    write_report(out, learner, tasks, result)
     say(f"page: {out}")
-
-
-def _evaluated(learner: Any, tasks: TaskSet, coverage: float) -> Any:
-    """Evaluate all tasks, or a random sample of large data."""
-    import numpy as np
-
-    from ..evaluation import evaluate
-
-    if len(tasks) > MAX_EVALUATED:
-        note(f"a random sample of {MAX_EVALUATED:,} of the {len(tasks):,} tasks is evaluated")
-        order = np.random.default_rng(0).permutation(len(tasks))
-        tasks = tasks[np.sort(order[:MAX_EVALUATED])]
-    show = sys.stderr.isatty()
-    return evaluate(tasks, learner, n_folds=3, coverage=coverage, progress=show)
 
 
 def _note_imputed(table: Any, encoding: Any) -> None:

@@ -67,7 +67,7 @@ class ModelDisplay:
 @dataclass
 class EffectsDisplay(ModelDisplay):
     """Caterpillar plot: the coefficient of one column in every task, in increasing order, with its
-    interval.
+    90 % interval.
 
     A dashed line is at the fixed effect.  If side information changes the prior mean, differences
     from it are drawn.  Of more than 45 tasks, 45 are drawn, evenly spaced.
@@ -82,8 +82,6 @@ class EffectsDisplay(ModelDisplay):
         Coefficients, interval bounds and prior means of the coefficient.
     fixed_effect : float
         Prior mean of the coefficient, at the mean of the side information.
-    coverage : float
-        Nominal coverage of the intervals.
     """
 
     column: str
@@ -93,28 +91,21 @@ class EffectsDisplay(ModelDisplay):
     upper: Array
     prior: Array
     fixed_effect: float
-    coverage: float
 
     @classmethod
     def from_estimator(
-        cls,
-        learner: Any,
-        tasks: TaskSet,
-        column: str | None = None,
-        *,
-        coverage: float = 0.9,
-        ax: Any = None,
+        cls, learner: Any, tasks: TaskSet, column: str | None = None, *, ax: Any = None
     ) -> Self:
         """Adapt ``learner`` to ``tasks`` and draw the coefficients of ``column``.
 
         By default it is the column whose scaled coefficient varies most between tasks, given their
         side information.
         """
-        model, values = FittedModel(learner), effects_of(learner, tasks, coverage)
+        model, values = FittedModel(learner), effects_of(learner, tasks)
         column = column or most_varying(model, values[0] - values[3])[0]
         j = model.columns.index(check_choice("column", column, model.columns))
-        options: Any = {"fixed_effect": float(model.fixed_effects[j]), "coverage": coverage}
-        return cls(column, tasks.labels, *values[..., j], **options).plot(ax)
+        numbers: Any = *values[..., j], float(model.fixed_effects[j])
+        return cls(column, tasks.labels, *numbers).plot(ax)
 
     @property
     def figure_size(self) -> tuple[float, float]:
@@ -122,17 +113,16 @@ class EffectsDisplay(ModelDisplay):
 
     def _draw(self, ax: Any) -> None:
         label, fixed, line = coefficient_label(self.column), self.fixed_effect, "fixed effect"
-        origin = np.zeros(len(self.prior))
+        values = np.stack([self.effects, self.lower, self.upper])
         if np.ptp(self.prior) > 1e-9 * np.abs(self.prior).max():
             label += " minus prior mean"
-            origin, fixed, line = self.prior, 0.0, "prior mean of the task"
-        order = np.argsort(self.effects - origin, kind="stable")
+            values, fixed, line = values - self.prior, 0.0, "prior mean of the task"
+        order = np.argsort(values[0], kind="stable")
         order = order[np.unique(np.linspace(0, len(order) - 1, MAX_NAMED).round().astype(int))]
-        arrays = np.stack([self.effects, self.lower, self.upper]) - origin
-        effects, lower, upper = arrays[:, order]
+        effects, lower, upper = values[:, order]
         y = np.arange(len(order))
         if np.isfinite(lower).all():
-            label += f", with {100 * self.coverage:g} % interval"
+            label += ", with 90 % interval"
             ax.hlines(y, lower, upper, color="0.55", linewidth=1.0)
         ax.plot(effects, y, "o", color=PALETTE[0])
         if np.isfinite(fixed):
@@ -218,8 +208,8 @@ class ShrinkageDisplay(ModelDisplay):
 
 @dataclass
 class TaskFitDisplay(ModelDisplay):
-    """Rows of one task against one column, with the tailored fit, the prediction interval and the
-    prior prediction.
+    """Rows of one task against one column, with the tailored fit, the 90 % prediction interval and
+    the prior prediction.
 
     Other columns are fixed at the task's means; numeric targets are adjusted for them.
 
@@ -233,8 +223,6 @@ class TaskFitDisplay(ModelDisplay):
         Values of the column, and predictions with and without the rows.
     lower, upper : arrays (m,)
         Bounds of the prediction interval; NaN if the learner has no intervals.
-    coverage : float
-        Nominal coverage of the interval.
     """
 
     task: str
@@ -247,7 +235,6 @@ class TaskFitDisplay(ModelDisplay):
     prior: Array
     lower: Array
     upper: Array
-    coverage: float
 
     @classmethod
     def from_estimator(
@@ -257,7 +244,6 @@ class TaskFitDisplay(ModelDisplay):
         task: Any = None,
         column: str | None = None,
         *,
-        coverage: float = 0.9,
         ax: Any = None,
     ) -> Self:
         """Adapt ``learner`` to the task with the label ``task``, and draw its rows and predictions
@@ -297,19 +283,19 @@ class TaskFitDisplay(ModelDisplay):
             exposure = np.full(len(grid), unit)
         lower, upper = np.full((2, len(grid)), np.nan)
         if learner.prior_.has_intervals:
-            lower, upper = model.predict_interval(rows, coverage, exposure).T / unit
+            lower, upper = model.predict_interval(rows, exposure=exposure).T / unit
         target = str(roles.get("target") or "target")
         if learner.encoding_ is not None and learner.encoding_.classes:
             target = f"probability of {learner.encoding_.classes[1]}"
         target += ", other columns at their means" * (X.shape[1] > 1)
         label = f"{roles.get('task') or 'task'} {one.labels[0]}"
         arrays = X[:, j], y, grid, model.predict(rows), prior.predict(rows), lower, upper
-        return cls(label, column, target, *arrays, coverage).plot(ax)
+        return cls(label, column, target, *arrays).plot(ax)
 
     def _draw(self, ax: Any) -> None:
         if np.isfinite(self.lower).all():
-            interval = f"{100.0 * self.coverage:g} % prediction interval"
-            ax.fill_between(self.grid, self.lower, self.upper, color="0.88", label=interval)
+            label = "90 % prediction interval"
+            ax.fill_between(self.grid, self.lower, self.upper, color="0.88", label=label)
         ax.plot(self.grid, self.prior, "--", color=PALETTE[1], label="prior, without rows")
         ax.plot(self.grid, self.prediction, color=PALETTE[0], label="tailored fit")
         ax.plot(self.x, self.y, "o", color="0.25", mfc="white", label="rows")
@@ -413,14 +399,14 @@ def new_axes(width: float, height: float) -> Any:
         return pyplot().subplots(figsize=(width, height), layout="constrained")[1]
 
 
-def effects_of(learner: Any, tasks: TaskSet, coverage: float = 0.9) -> Array:
-    """Return the coefficients of tasks, bounds of their intervals, and prior means, (4, T, d).
+def effects_of(learner: Any, tasks: TaskSet) -> Array:
+    """Return the coefficients of tasks, bounds of 90 % intervals, and prior means, (4, T, d).
 
     All are zero for categorical columns without a coefficient.
     """
     model = FittedModel(learner)
     values = np.zeros((4, len(tasks), len(model.columns)))
-    table = learner.effects(tasks, coverage=coverage)
+    table = learner.effects(tasks)
     for out, name in zip(values, ("effect", "lower", "upper", "prior"), strict=True):
         out[:, model.coefficients] = np.asarray(table[name]).reshape(len(tasks), -1)
     return values

@@ -88,8 +88,11 @@ class FittedModel:
             or self.prior.reads_side_info
             or len(self.training.compared) > 1
         )
-        formula = getattr(learner.encoding_, "formula", None) if learner.varying is None else None
-        is_stated = learner.covariance is not None or formula is not None
+        #: The formula of the random effects, if there is one.
+        self.formula = (
+            getattr(learner.encoding_, "formula", None) if learner.varying is None else None
+        )
+        is_stated = learner.covariance is not None or self.formula is not None
         #: Whether selected covariances are uncorrelated, or have shrunk correlations, at the means
         #: of the columns.
         self.is_at_centre = bool(self.scaling.shift.any()) and not is_stated
@@ -145,17 +148,19 @@ class FittedModel:
         return np.asarray(correlations)
 
 
-def compare_errors(errors: Mapping[str, Array]) -> list[tuple[str, float, float, float]]:
-    """Return name, mean error, and mean and standard error of the difference from this learner,
+def compare_errors(
+    errors: Mapping[str, Array], learner: str = OWN
+) -> list[tuple[str, float, float, float]]:
+    """Return name, mean error, and mean and standard error of the difference from the learner,
     which is first; nothing if no task was held out.
     """
-    own, rows = errors.get(OWN, np.zeros(0)), []
+    own, rows = errors.get(learner, np.zeros(0)), []
     for name, values in errors.items() if np.isfinite(own).any() else ():
         gaps = (values - own)[np.isfinite(values - own)]
         if len(gaps):
             std_error = float(standard_errors(gaps)) if len(gaps) > 1 else np.nan
             rows.append((name, float(np.nanmean(values)), float(gaps.mean()), std_error))
-    return sorted(rows, key=lambda row: (row[0] != OWN, row[1]))
+    return sorted(rows, key=lambda row: (row[0] != learner, row[1]))
 
 
 def task_effects(learner: Any, tasks: TaskSet) -> tuple[Array, ...]:

@@ -20,7 +20,7 @@ from .._utils.files import check_target, write_atomically
 from .._utils.progress import printable
 from .._utils.tables import Table, format_number, plural
 from .._version import __version__
-from ..tasks.rows import dense, standard_errors
+from ..tasks.rows import dense
 from ..tasks.task_set import TaskSet, check_task_set, target_positions
 from .displays import (
     RC,
@@ -31,23 +31,17 @@ from .displays import (
     new_axes,
     pyplot,
 )
-from .model import FittedModel
-from .summary import summaries_of
+from .model import FittedModel, compare_errors
+from .sentences import describe_difference
+from .summary import Summaries
 
 #: Maximum number of tasks in a caterpillar plot, and of tasks with their own figure.
-MAX_TASKS, MAX_TASK_FIGURES = 150, 12
+MAX_TASKS, MAX_TASK_FIGURES = 150, 8
 #: Width and height of figures that are next to each other, in inches.
 SIZE = 3.9, 3.2
 
 
-def write_report(
-    path: Path | str,
-    learner: Any,
-    tasks: TaskSet,
-    evaluation: Any = None,
-    *,
-    coverage: float = 0.9,
-) -> Path:
+def write_report(path: Path | str, learner: Any, tasks: TaskSet, evaluation: Any = None) -> Path:
     """Write an HTML page about a fitted learner and its tasks.
 
     It has the summary, the evaluation, coefficients and fits of single tasks, and does not use the
@@ -64,11 +58,10 @@ def write_report(
     evaluation : Evaluation, optional
         ``tailored.evaluate(tasks, learner)``. It takes longer than the rest, and is left out by
         default.
-    coverage : float, default=0.9
-        Nominal coverage of the intervals.
     """
     check_task_set(tasks)
-    summaries = summaries_of(learner, details=True)
+    summary = learner.summary(details=True)
+    summaries = list(summary.values()) if isinstance(summary, Summaries) else [summary]
     check_target(path)
     target = str(learner.columns_in_["target"] or "the target")
     title = f"{len(tasks):,} tailored models of {target}"
@@ -83,8 +76,8 @@ def write_report(
         shown, coded = learner.learners_[0], tasks.replace(y=positions)
         target = f"the probability of {learner.classes_[1]}"
     if len(summaries) == 1:
-        sections |= _coefficients(shown, coded, target, coverage)
-    model = (replace(summary, verdict=()).html for summary in summaries)
+        sections |= _coefficients(shown, coded, target)
+    model = (replace(each, verdict=()).html for each in summaries)
     # Notes are for those who have not fitted a model yet, such as on targets that may be counts.
     data = replace(tasks.describe(), notes=[])
     sections |= {"Model": "".join(model), "Data": f"<pre>{escape(str(data))}</pre>"}
@@ -113,8 +106,10 @@ def _page(title: str, opening: str, sections: Mapping[str, str]) -> str:
 def _image(figure: Any, alt: str) -> str:
     """Return a figure as an embedded SVG image with this alternative text, and close it."""
     file, plt = io.BytesIO(), pyplot()
+    figure.set_layout_engine("none")  # takes longer than all else; the tight box replaces it
+    options = {"transparent": True, "bbox_inches": "tight", "metadata": {"Date": None}}
     with plt.rc_context(RC):
-        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+        figure.savefig(file, format="svg", **options)
     plt.close(figure)
     data = base64.b64encode(file.getvalue()).decode()
     return f'<img alt="{escape(alt, quote=True)}" src="data:image/svg+xml;base64,{data}">'
@@ -132,7 +127,8 @@ def _accuracy(evaluation: Any, target: str) -> str:
     """Return the error on new tasks, the data it was measured on, the comparison with baselines,
     and figures.
     """
-    mean, errors, methods = evaluation.mean, evaluation.errors, evaluation.methods
+    mean, methods = evaluation.mean, evaluation.methods
+    errors = dict(zip(methods, evaluation.errors[:, -1], strict=True))
     first, last = (plural(evaluation.supports[i], "row") for i in (0, -1))
     n_query = len(evaluation.predictions) // len(evaluation.supports)
     text = (
@@ -141,15 +137,11 @@ def _accuracy(evaluation: Any, target: str) -> str:
         f"with {first}.</strong> It was measured on {len(evaluation.labels):,} held-out tasks with "
         f"{n_query:,} query rows, by models that were fitted to other tasks of this table."
     )
-    if len(mean) > 1:
-        best = 1 + int(np.argmin(mean[1:, -1]))
-        gains = 100.0 * (errors[best, -1] - errors[0, -1]) / (mean[best, -1] or 1.0)
-        gain, is_close = gains.mean(), abs(gains.mean()) <= 2.0 * standard_errors(gains)
+    _, *others = compare_errors(errors, methods[0])
+    if others:
         text += (
-            f" With {last}, the best of {len(mean) - 1} baselines ({escape(methods[best])}) has "
-            f"{format_number(mean[best, -1])}: {escape(methods[0])} is {abs(gain):.1f} % "
-            f"{'better' if gain >= 0 else 'worse'}"
-            f"{', which is within two standard errors' * bool(is_close)}."
+            f" With {last}, the error is {escape(describe_difference(*others[0]))}, which is the "
+            f"best of {plural(len(others), 'baseline')}."
         )
     figures = {"Error by number of support rows": evaluation.plot(new_axes(*SIZE))}
     if evaluation.has_intervals:
@@ -185,64 +177,61 @@ def _predictions(evaluation: Any) -> dict[str, Any]:
     return {f"Observed against predicted, {text}": ax}
 
 
-def _coefficients(learner: Any, tasks: TaskSet, target: str, coverage: float) -> dict[str, str]:
+def _coefficients(learner: Any, tasks: TaskSet, target: str) -> dict[str, str]:
     """Return sections about the coefficients and the fits of the tasks, or of a random sample of
     them.
     """
     text = (
         "Coefficients that vary between tasks, after adapting to all rows of each task, from the "
         "lowest to the highest. If side information changes the prior mean of a coefficient, the "
-        "figure shows differences from the prior mean of each task. Bars are "
-        f"{100 * coverage:g} % intervals. The level at the feature means, without intervals, "
-        "compares tasks as a whole: it is the intercept plus all coefficients times the means of "
-        "their columns. The (intercept) is the level where all features are 0."
+        "figure shows differences from the prior mean of each task. Bars are 90 % intervals. The "
+        "level at the feature means, without intervals, compares tasks as a whole: it is the "
+        "intercept plus all coefficients times the means of their columns. The (intercept) is the "
+        "level where all features are 0."
     )
     if len(tasks) > MAX_TASKS:
         text += f" The first {MAX_TASKS} of the {len(tasks):,} tasks are drawn."
         tasks = tasks[:MAX_TASKS]
-    values, _, _, priors = effects_of(learner, tasks, coverage)
+    values, _, _, priors = effects_of(learner, tasks)
     differences = values - priors
     levels = differences @ np.append(dense(tasks.X).mean(axis=0), 1.0)[: values.shape[1]]
     unknown, level = np.full(len(tasks), np.nan), "level at the feature means"
     arrays = levels, unknown, unknown, np.zeros(len(tasks))
-    displays = [EffectsDisplay(level, tasks.labels, *arrays, np.nan, coverage).plot()]
+    displays = [EffectsDisplay(level, tasks.labels, *arrays, np.nan).plot()]
     displays[0].ax_.set_xlabel(f"{level} minus prior mean")
     # Coefficients without random effects are in the tables of the model.
-    varies = differences.std(axis=0) > 1e-9 * np.abs(values).mean(axis=0)
-    n_shown = np.clip(varies.sum(), 1, 12)
-    for column in most_varying(FittedModel(learner), differences)[:n_shown]:
-        displays.append(EffectsDisplay.from_estimator(learner, tasks, column, coverage=coverage))
+    n_varying = np.sum(differences.std(axis=0) > 1e-9 * np.abs(values).mean(axis=0))
+    for column in most_varying(FittedModel(learner), differences)[: np.clip(n_varying, 1, 12)]:
+        displays.append(EffectsDisplay.from_estimator(learner, tasks, column))
     content = f"<p>{text}</p>"
     for display in displays:
         image = _image(display.figure_, f"{display.column} of {len(tasks)} tasks")
         summary = f"<summary>{escape(display.column)}</summary>"
         content += f"<details{' open' * (display is displays[0])}>{summary}{image}</details>"
-    table = learner.effects(tasks, coverage=coverage)
-    names = ("column", "effect", "lower", "upper")
-    rows = zip(map(str, table["task"]), *(table[name] for name in names), strict=True)
-    numbers = Table.of_rows("", ("task", *names), [*rows], n_printed=len(table)).html
+    table = learner.effects(tasks)
+    columns: dict[str, Any] = {"task": [*map(str, table["task"])]}
+    columns |= {name: np.asarray(table[name]) for name in ("column", "effect", "lower", "upper")}
+    numbers = Table("", columns, n_printed=len(table)).html
     content += f"<details><summary>Numbers</summary>{numbers}</details>"
     sections = {"Coefficients of the tasks": content}
     with_rows = np.flatnonzero(tasks.sizes)
     extreme = with_rows[np.argsort(-np.abs(levels[with_rows]), kind="stable")[:MAX_TASK_FIGURES]]
     if tasks.n_features and len(extreme):
-        sections["Single tasks"] = _task_fits(learner, tasks[np.sort(extreme)], target, coverage)
+        sections["Single tasks"] = _task_fits(learner, tasks[np.sort(extreme)], target)
     return sections
 
 
-def _task_fits(learner: Any, tasks: TaskSet, target: str, coverage: float) -> str:
+def _task_fits(learner: Any, tasks: TaskSet, target: str) -> str:
     """Return figures of tasks, all against the same column."""
     figures, column = {}, None
     for label in tasks.labels:
         ax = new_axes(*SIZE)
-        display = TaskFitDisplay.from_estimator(
-            learner, tasks, label, column, coverage=coverage, ax=ax
-        )
+        display = TaskFitDisplay.from_estimator(learner, tasks, label, column, ax=ax)
         column = display.column
         ax.get_legend().remove()
         figures[f"{display.target} against {column}, {display.task}"] = ax
     unit = " per unit of exposure" * (tasks.exposure is not None)
-    band = f" and the band the {100 * coverage:g} % prediction interval of a new row"
+    band = " and the band the 90 % prediction interval of a new row"
     return (
         f"<p>The tasks whose level differs most from their prior mean: {escape(target)}{unit} "
         f"against {escape(str(column))}, with the other columns at the task's means. The line is "

@@ -12,12 +12,8 @@ import numpy as np
 from .._utils.tables import format_number, plural
 from ..gaussian.scoring import LARGEST_SCALE
 from ..losses import Loss, Pinball, error_name
-from ..selection.training_summary import (
-    OWN,
-    POOLED,
-    TASK_MEAN,
-)
-from ..tasks.encoding import as_columns, list_some
+from ..selection.training_summary import OWN, POOLED, TASK_MEAN
+from ..tasks.encoding import list_some
 from ..tasks.episodes import SupportSampling
 from .model import INTERCEPT, FittedModel, compare_errors
 
@@ -48,8 +44,8 @@ def verdict(model: FittedModel, event: str) -> Iterator[str]:
 def further_sentences(model: FittedModel) -> Iterator[str]:
     """Yield the formula, the method of estimation, and the selection."""
     learner, structure = model.learner, model.structure
-    if (formula := lme4_formula(model)) is not None:
-        yield formula
+    if model.formula is not None:
+        yield f"Formula: {model.formula.text}."
     is_gaussian = model.response.is_gaussian and structure["kind"] == "mixed model"
     if is_gaussian and not structure.get("pseudo_tasks") and structure.get("structure") != "none":
         yield _describe_estimation(model)
@@ -86,13 +82,7 @@ def _describe_errors(model: FittedModel) -> Iterator[str]:
         return
     own, *others = rows
     simplest = [row for name in (TASK_MEAN, POOLED) for row in others if row[0] == name][:1]
-    texts = []
-    for name, error, difference, std_error in dict.fromkeys(simplest + others[:1]):
-        side = "lower" if difference >= 0.0 else "higher"
-        close = " (within two standard errors)" * bool(abs(difference) <= 2.0 * std_error)
-        share = f"{abs(100.0 * difference / error):.1f} % " if error else ""
-        found = f"{share}{side} than that of the {name}{close}"
-        texts.append(found if difference and share != "0.0 % " else f"equal to that of the {name}")
+    texts = [describe_difference(*row) for row in dict.fromkeys(simplest + others[:1])]
     n_tasks = int(np.isfinite(model.training.errors[OWN]).sum())
     text = f"On {plural(n_tasks, 'task')} held out in fit, the mean "
     text += f"{error_name(model.training.loss)} is {format_number(own[1])}"
@@ -103,6 +93,16 @@ def _describe_errors(model: FittedModel) -> Iterator[str]:
     if model.is_selected:
         text += " The model was selected on them, so its error is slightly optimistic."
     yield text
+
+
+def describe_difference(name: str, error: float, difference: float, std_error: float) -> str:
+    """Compare the error of a learner with that of a method, which exceeds it by ``difference``."""
+    share = f"{abs(100.0 * difference / error):.1f} % " if error else ""
+    if not difference or share == "0.0 % ":
+        return f"equal to that of the {name}"
+    side = "lower" if difference > 0.0 else "higher"
+    close = " (within two standard errors)" * bool(abs(difference) <= 2.0 * std_error)
+    return f"{share}{side} than that of the {name}{close}"
 
 
 def _describe_sizes(model: FittedModel) -> Iterator[str]:
@@ -145,8 +145,7 @@ def _problems(model: FittedModel) -> Iterator[str]:
     if training.is_singular:
         yield (
             "Singular fit: a combination of the random effects has an estimated variance of 0, "
-            "such "
-            "as with a standard deviation of 0 or a correlation of 1 or -1."
+            "such as with a standard deviation of 0 or a correlation of 1 or -1."
         )
     # With one row per task, noise and random intercept are confounded.  If the user set the
     # effects, count all, as lme4 does.
@@ -220,50 +219,6 @@ def _describe_estimation(model: FittedModel) -> str:
         if model.learner.side_structure_ is not None:
             text += ", in which effects of side information are shrunk, so lme4's differs"
     return f"{text}."
-
-
-def lme4_formula(model: FittedModel) -> str | None:
-    """Return a sentence with the formula, or the random effects in the notation of lme4.
-
-    None without a formula for them.
-    """
-    structure, encoding = model.structure, model.learner.encoding_
-    covariance, d = structure.get("structure", "full"), len(model.columns)
-    if structure["kind"] != "mixed model" or covariance == "none":
-        return None
-    if encoding is not None and encoding.formula is not None:
-        return None if model.learner.varying is not None else f"Formula: {encoding.formula.text}."
-    varying = [d - 1] if covariance == "intercept" else structure.get("varying", range(d))
-    effects = model.named(j for j in varying if j in model.shown)
-    is_diagonal = covariance == "diagonal" and len(effects) > 1
-    n_together = 1 if is_diagonal else len(effects)
-    if model.response.is_gaussian and model.training.n_rows <= n_together * model.training.n_tasks:
-        return None  # lme4 refuses it
-    # || does not separate the indicators of a category.
-    features = [] if encoding is None or is_diagonal else encoding.features
-    merged = {n: each.name for each in features if {*each.names} <= {*effects} for n in each.names}
-    terms = [_quoted(merged.get(name, name)) for name in effects if name != INTERCEPT]
-    terms = ["0"] * (INTERCEPT not in effects) + list(dict.fromkeys(terms))
-    group = ":".join(map(_quoted, as_columns(model.learner.columns_in_["task"] or "g")))
-    text = f"({' + '.join(terms) or '1'} {'||' if is_diagonal else '|'} {group})"
-    text += "".join(f" + (1 | {_quoted(name)})" for name in model.named(model.categories))
-    if structure.get("pseudo_tasks"):
-        text += ", with the correlations shrunk"
-    if is_diagonal and model.is_at_centre:
-        text += ", for columns minus their means"
-    if model.categories:
-        text += (
-            ". The variances of the other terms are estimated first, and that of the task given "
-            "them, so they differ slightly from lme4's"
-        )
-    return f"Random effects in the notation of lme4: {text}."
-
-
-def _quoted(name: object) -> str:
-    """Return a column name as R writes it."""
-    text = str(name)
-    is_name = text.replace(".", "_").isidentifier() and not text.startswith("_")
-    return text if is_name else f"`{text}`"
 
 
 def describe_side(model: FittedModel) -> str:

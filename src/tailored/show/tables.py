@@ -92,12 +92,17 @@ def ratios_table(model: FittedModel) -> Table:
         return _NOTHING
     margin = norm.ppf(0.975) * model.standard_errors
     columns: dict[str, Any] = {"column": model.named(model.shown)}
+    # The ratio of 1 euro would be 1.000 if incomes differ by thousands.
+    scale, of = model.scaling.columns[model.shown], ""
+    unit = np.where((scale > 0.01) & (scale < 100.0), 1.0, 10.0 ** np.floor(np.log10(scale)))
+    if (unit != 1.0).any():
+        columns["unit"], of = unit, " times unit"
     for name, sign in ((model.ratio, 0.0), ("lower", -1.0), ("upper", 1.0)):
-        logs = (model.fixed_effects + sign * margin)[model.shown]
+        logs = unit * (model.fixed_effects + sign * margin)[model.shown]
         columns[name] = np.exp(np.where(logs < 700.0, logs, np.nan))
     caption = (
-        f"{model.ratio}: exp(fixed effect); lower, upper: its 95 % confidence interval. Empty: too "
-        "large for a number, or without a standard error."
+        f"{model.ratio}: exp(fixed effect{of}); lower, upper: its 95 % confidence interval. Empty: "
+        "too large for a number, or without a standard error."
     )
     return Table(f"{model.ratio.capitalize()}s", columns, caption, order=_order(model))
 
@@ -280,8 +285,7 @@ def errors_table(model: FittedModel) -> Table:
     if model.is_selected:
         caption += (
             " The model was selected on the same tasks, so its error is slightly optimistic, by "
-            "the "
-            "log predictive density, so a baseline may have a lower error."
+            "the log predictive density, so a baseline may have a lower error."
         )
     if model.effects:
         caption += (
