@@ -33,7 +33,7 @@ def compile_kernels():
     binary = ResponseRows(
         X, (y > 0) * 1.0, starts, RESPONSES["bernoulli"](), np.zeros(24), np.ones(24)
     )
-    fit_mixed_model(binary, max_iter=1)
+    fit_mixed_model(binary, max_iter=1)  # writes posteriors and scores
 
 
 if __name__ == "__main__":

@@ -162,8 +162,7 @@ def _information(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> Array:
     (L,) = model.factors
     p = L.shape[1]
     entries = np.tril_indices(p) if (W - np.diag(W.diagonal())).any() else (np.arange(p),) * 2
-    parts = rows.scores(model.means[0], L, model.noise, rows.X @ L, entries)
-    each = np.concatenate([information for *_, information in parts])
+    each = rows.scores(model.means[0], L, model.noise, rows.X @ L, entries)[2]
     u, p, roots = design(tasks, terms), each.shape[1], roots_of(terms, d)
     joint, rest = information_of(u, u, each), np.arange(d, p)
     at = (p * np.arange(u.shape[1])[:, None] + np.arange(d)).ravel()

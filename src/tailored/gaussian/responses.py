@@ -21,6 +21,7 @@ from .._utils.records import Stored
 from ..losses import Loss
 from ..tasks.rows import RESPONSE_LIMIT, Array, Scaling
 from ..tasks.task_set import TaskSet
+from .quadrature import LARGEST
 from .rows import Tasks, statistics_of
 from .serial import SerialNoise
 from .sites import DISPERSIONS, ResponseRows
@@ -28,8 +29,6 @@ from .sites import DISPERSIONS, ResponseRows
 #: Maximum number of Newton steps of a pooled fit to all rows, its ridge relative to the mean
 #: information, and its tolerance.
 POOLED_STEPS, POOLED_RIDGE, POOLED_CHANGE = 30, 1e-6, 1e-6
-#: Linear predictors of counts are clipped to this value, so that the square of the mean is finite.
-LARGEST = 150.0
 #: Largest count accepted as a target.
 MOST_EVENTS = 1e9
 #: Approximate maximum number of counts (or of bins of adjacent counts) at which a predictive
@@ -210,17 +209,21 @@ class Likelihood(Loss, Response):
         """Return log p(y | f) − (y f − h(f))."""
         return -gammaln(y + 1.0)
 
+    def curve(self, y: Array, noise: float) -> tuple[Array, float, bool]:
+        """Return the sizes, the shift and ``is_logistic``, see `quadrature.Targets`."""
+        return np.ones(len(y)), 0.0, False
+
     def derivatives(self, y: Array, f: Array, noise: float) -> tuple[Array, Array, Array]:
         """Return y f − h(f), y − h′(f) and h″(f)."""
-        mean = self.mean(f)
-        return y * f - mean, y - mean, mean
+        sizes, shift, is_logistic = self.curve(y, noise)
+        if not is_logistic:
+            mean = self.mean(f)
+            return y * f - mean, y - mean, mean
+        value, p, curvature = _logistic(f + shift)
+        return y * f - sizes * value, y - sizes * p, sizes * curvature
 
-    def dispersion_derivatives(
-        self, y: Array, f: Array, noise: float
-    ) -> tuple[Array, Array, Array]:
-        """Return ∂/∂ρ log p(y | f), −∂²/∂ρ² log p(y | f) and −∂²/∂ρ∂f log p(y | f) for ρ = log
-        noise.
-        """
+    def dispersion_constants(self, y: Array, noise: float) -> Array:
+        """Return `quadrature.Parameters.of_dispersion`."""
         raise NotImplementedError
 
     def centre(self, y: Array, f: Array) -> Array:
@@ -366,9 +369,8 @@ class Bernoulli(Likelihood):
     def constants(self, y: Array, noise: float) -> Array:
         return np.zeros(len(y))
 
-    def derivatives(self, y: Array, f: Array, noise: float) -> tuple[Array, Array, Array]:
-        value, p, curvature = _logistic(f)
-        return y * f - value, y - p, curvature
+    def curve(self, y: Array, noise: float) -> tuple[Array, float, bool]:
+        return np.ones(len(y)), 0.0, True
 
     def centre(self, y: Array, f: Array) -> Array:
         return f
@@ -425,21 +427,14 @@ class NegativeBinomial(Likelihood):
         r = 1.0 / noise
         return np.asarray(gammaln(y + r) - gammaln(r) - gammaln(y + 1.0) - y * np.log(r))
 
-    def derivatives(self, y: Array, f: Array, noise: float) -> tuple[Array, Array, Array]:
-        size = y + 1.0 / noise
-        value, p, curvature = _logistic(f + np.log(noise))
-        return y * f - size * value, y - size * p, size * curvature
+    def curve(self, y: Array, noise: float) -> tuple[Array, float, bool]:
+        return y + 1.0 / noise, float(np.log(noise)), True
 
-    def dispersion_derivatives(
-        self, y: Array, f: Array, noise: float
-    ) -> tuple[Array, Array, Array]:
+    def dispersion_constants(self, y: Array, noise: float) -> Array:
         r = 1.0 / noise
-        value, p, curvature = _logistic(f + np.log(noise))
-        constant, curvature = psi(y + r) - psi(r), (y + r) * curvature
-        first = r * (value - constant) + y - (y + r) * p
-        mixed = curvature - r * p
-        of_constant = constant + r * (polygamma(1, y + r) - polygamma(1, r))
-        return first, r * (value - p - of_constant) + mixed, mixed
+        constants = psi(y + r) - psi(r)
+        derivatives = r * (polygamma(1, y + r) - polygamma(1, r))
+        return np.column_stack([constants, constants + derivatives])
 
     def skewness(self, f: Array, noise: float) -> Array:
         return 1.0 - 2.0 * expit(f + np.log(noise))

@@ -3,8 +3,8 @@ targets, by Newton's method.
 
 The parameters are b, the entries of a lower triangular L with ``W = LLᵀ`` for the coefficients that
 vary, and the logarithm of the dispersion if the response has one.  First and second derivatives of
-the evidence are computed by quadrature (`tailored.gaussian.sites.Placed.scores`).  A variance of
-zero is a regular point of L, so the fit can end there.
+the evidence are computed by quadrature (`tailored.gaussian.quadrature.write_scores`).  A variance
+of zero is a regular point of L, so the fit can end there.
 """
 
 from __future__ import annotations
@@ -128,10 +128,10 @@ class Scoring:
     def _evaluate(self, parameters: Array, varying: NDArray[np.intp]) -> _Point:
         b, L, noise = self._parts(parameters, varying)
         entries, rows = self._entries(len(varying)), self.tasks.X[:, varying]
-        parts = self.tasks.scores(b, L, noise, rows, entries)
-        sums = [(e.sum(), s.sum(axis=0), i.sum(axis=0), s.T @ s) for e, s, i in parts]
-        log_evidence, gradient, information, squares = (sum(of) for of in zip(*sums, strict=True))
-        value = log_evidence
+        each, scores, informations = self.tasks.scores(b, L, noise, rows, entries)
+        log_evidence = value = float(each.sum())
+        gradient, information = scores.sum(axis=0), informations.sum(axis=0)
+        squares = scores.T @ scores
         if self.shrinkage is not None and len(varying):
             at = slice(len(b), len(b) + len(entries[0]))
             more, slope, curvature = self._prior(L[varying], varying)
@@ -139,7 +139,7 @@ class Scoring:
             gradient[at] += slope
             information[at, at] += curvature
             squares[at, at] += np.diag(np.abs(curvature.diagonal()))
-        return _Point(parameters, float(log_evidence), float(value), gradient, information, squares)
+        return _Point(parameters, log_evidence, value, gradient, information, squares)
 
     def _prior(self, root: Array, varying: NDArray[np.intp]) -> tuple[float, Array, Array]:
         """Return the log prior of W, and its first and minus its second derivatives in the entries

@@ -4,10 +4,9 @@ With ``f = <x, w>`` the log-likelihood of a row is ``y f − h(f)`` plus a const
 (`tailored.gaussian.responses`), concave in f. Under a component, w = b + Lu with standard normal u.
 For every task:
 
-1. The posterior of u is approximated by the Gaussian with the smallest Kullback-Leibler divergence
-   from it (Opper and Archambeau, 2009).
-2. Evidence, mean and covariance are computed by Gauss-Hermite quadrature of the exact likelihood
-   and prior, with nodes placed by this Gaussian (Naylor and Smith, 1982).  If L has more than
+1. The posterior of u is approximated by the closest Gaussian.
+2. Evidence, mean and covariance are computed by quadrature of the exact likelihood and prior, with
+   nodes placed by this Gaussian (`tailored.gaussian.quadrature`).  If L has more than
    `MOST_DIRECTIONS` columns, the nodes are a fixed random sample, and their weights are those of
    importance sampling.
 
@@ -20,27 +19,37 @@ each row is replaced by a *site*, a Gaussian row with the precision ``τ = E h�
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from .._utils.records import cached_property
 from .._utils.threads import in_threads
-from ..tasks.rows import Array, Scaling, frozen, predictions
-from ..tasks.task_set import TaskSet, rows_of_tasks
+from ..tasks.rows import Array, Scaling, frozen, predictions, segment_sums
+from ..tasks.task_set import TaskSet
 from .kernels import second_moments
 from .mixture import EVIDENCE, Mixture, Want
 from .moments import NO_SUMS, Expected, Moments, RowStatistics, Sums, Totals, log_priors, normalise
+from .quadrature import (
+    Index,
+    Nodes,
+    Parameters,
+    Posteriors,
+    Predictors,
+    Targets,
+    write_posteriors,
+    write_scores,
+)
+
+if TYPE_CHECKING:
+    from .responses import Likelihood
 
 #: Candidate dispersions of a pooled negative binomial fit; the first and last bound the dispersion
 #: in all fits.
 DISPERSIONS = np.geomspace(1e-3, 30.0, 30)
-Index = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 #: Maximum number of columns of L for quadrature.
@@ -49,46 +58,10 @@ MOST_DIRECTIONS = 3
 #: more columns; the second entry is for rough fits, which are only compared with each other.
 NODES = ((), (21,), (9, 15), (5, 7, 9)), ((), (5,), (3, 5), (3, 3, 5))
 SAMPLED = 512, 64
-#: Placing of the nodes: number of nodes for the moments of a row, tolerance in standard deviations,
-#: maximum number of steps.
-PLACING = 5, 0.1, 30
-#: Maximum number of pairs of rows and nodes in a block of tasks; their arrays fit into the cache of
-#: a processor.
-BLOCK = 1 << 16
+#: Number of nodes for the moments of a row when nodes are placed.
+PLACING = 5
 #: Minimum precision of a site.
 LEAST_PRECISION = 1e-8
-
-
-class LogLikelihood(Protocol):
-    """The members of `tailored.gaussian.responses.Likelihood` that are used here; they are
-    documented there.
-    """
-
-    has_dispersion: ClassVar[bool]
-
-    def noise(self, noise: float) -> float: ...
-    def constants(self, y: Array, noise: float) -> Array: ...
-    def derivatives(self, y: Array, f: Array, noise: float) -> tuple[Array, Array, Array]: ...
-    def dispersion_derivatives(
-        self, y: Array, f: Array, noise: float
-    ) -> tuple[Array, Array, Array]: ...
-    def centre(self, y: Array, f: Array) -> Array: ...
-    def skewness(self, f: Array, noise: float) -> Array: ...
-    def pooled_fit(
-        self, X: Array, y: Array, offset: Array, weights: Array
-    ) -> tuple[Array, float]: ...
-
-
-class Directions(NamedTuple):
-    """Posterior of u under one component."""
-
-    log_evidence: Array  # (T,)
-    means: Array  # (T, p)
-    covariances: Array  # (T, p, p)
-    dispersion_scores: Array  # (T,) derivatives of the log evidence in the log dispersion, or zero
-    predictors: Array  # (N,) E f
-    slopes: Array  # (N,) E(y − h′(f)), times the weight of the row
-    curvatures: Array  # (N,) E h″(f), times the weight of the row
 
 
 class Sites(Moments):
@@ -108,14 +81,14 @@ class ResponseRows(RowStatistics):
     is_gaussian: ClassVar[bool] = False
     per_row: ClassVar[tuple[str, ...]] = ("X", "y", "offset", "weights")
 
-    response: LogLikelihood
+    response: Likelihood
     offset: Array  # (N,) added to f, for example the logarithm of an exposure
     weights: Array  # (N,) exponents of the likelihood of each row
     is_rough: bool = False  # whether posteriors are computed with few nodes
 
     @classmethod
     def of(
-        cls, tasks: TaskSet, units: Scaling, response: LogLikelihood, side: Array | None = None
+        cls, tasks: TaskSet, units: Scaling, response: Likelihood, side: Array | None = None
     ) -> Self:
         """Return the scaled rows of tasks; targets are not scaled."""
         n, weights = len(tasks.y), tasks.row_weights
@@ -211,21 +184,31 @@ class ResponseRows(RowStatistics):
         log_evidence, shares, found = self._by_component(model, rows=True)
         component = np.repeat(shares.argmax(axis=1), np.diff(self.starts))
         f, slopes, curvatures = (
-            np.choose(component, parts) for parts in zip(*(each[4:] for each in found), strict=True)
+            np.choose(component, [getattr(of, name) for of in found])
+            for name in ("predictors", "slopes", "curvatures")
         )
-        precisions = np.maximum(curvatures, LEAST_PRECISION)
-        targets = f + slopes / precisions - self.offset
-        scores = np.sum(
-            [r * of.dispersion_scores for r, of in zip(shares.T, found, strict=True)], 0
-        )
-        step = np.clip(scores.sum() / max(float(scores @ scores), 1e-300), -0.7, 0.7)
-        noise = np.clip(model.noise * np.exp(step), *DISPERSIONS[[0, -1]])
+        precisions = np.maximum(self.weights * curvatures, LEAST_PRECISION)
+        targets = f + self.weights * slopes / precisions - self.offset
+        noise = model.noise
+        if self.response.has_dispersion:
+            pairs = zip(shares.T, found, strict=True)
+            scores = np.sum([r * self._dispersion_scores(of, noise) for r, of in pairs], axis=0)
+            step = np.clip(scores.sum() / max(float(scores @ scores), 1e-300), -0.7, 0.7)
+            noise = float(np.clip(noise * np.exp(step), *DISPERSIONS[[0, -1]]))
         evidence = float(np.mean(log_evidence)) if len(self) else 0.0
-        return precisions, targets, evidence, self.response.noise(float(noise))
+        return precisions, targets, evidence, self.response.noise(noise)
+
+    def _dispersion_scores(self, found: Posteriors, noise: float) -> Array:
+        """Return the derivatives of the log evidence of tasks (T,) in the logarithm of the
+        dispersion, given the posterior.
+        """
+        r, constants = 1.0 / noise, self.response.dispersion_constants(self.y, noise)[:, 0]
+        h = (self.y * found.predictors - found.values) / (self.y + r)
+        return segment_sums(self.weights * (r * (h - constants) + found.slopes), self.starts)
 
     def _by_component(
         self, model: Mixture, among: Mask | None = None, rows: bool = False
-    ) -> tuple[Array, Array, list[Directions]]:
+    ) -> tuple[Array, Array, list[Posteriors]]:
         """Return the log evidence (T,), the responsibilities (T, K), and the posterior under each
         component.
         """
@@ -265,218 +248,99 @@ class ResponseRows(RowStatistics):
             means += 0.0 if effects is None else effects[:, None]
         return Expected(log_evidence, shares, means, covariances, sums)
 
-    def directions(self, b: Array, L: Array, noise: float, used: Mask, of_rows: bool) -> Directions:
+    def directions(self, b: Array, L: Array, noise: float, used: Mask, of_rows: bool) -> Posteriors:
         """Return the posterior of u in w = b + Lu with L (d, p), for the tasks in the mask
         ``used``.
 
-        The fields of rows, and the scores of the dispersion, are zero unless ``of_rows``.
+        The fields of rows are zero unless ``of_rows``.
         """
         T, N, p = len(self), len(self.y), L.shape[1]
-        out = Directions(
-            *(np.zeros(T), np.zeros((T, p)), np.zeros((T, p, p)), np.zeros(T)),
-            *(np.zeros(N), np.zeros(N), np.zeros(N)),
+        out = Posteriors(
+            *(np.zeros(T), np.zeros((T, p)), np.zeros((T, p, p))),
+            *(np.zeros(N), np.zeros(N), np.zeros(N), np.zeros(N)),
         )
+        given = self._targets(noise), self._predictors(b, L, noise), nodes_for(p, self.is_rough)
 
-        def run(tasks: Index, rows: Index) -> None:
-            placed = Placed(self.take(tasks), b, L, noise)
-            for total, part in zip(out[:3], placed.moments(), strict=True):
-                total[tasks] = part
-            if of_rows:
-                out.dispersion_scores[tasks], *parts = placed.of_rows()
-                for total, part in zip(out[4:], parts, strict=True):
-                    total[rows] = part
+        def run(tasks: Index) -> None:
+            write_posteriors(tasks, *given, of_rows, out)
 
-        in_threads(run, self.blocks(p, used), self.n_threads)
-        return out
+        in_threads(run, self._parts(np.flatnonzero(used)), self.n_threads)
+        return out._replace(log_evidence=out.log_evidence + self._constants(noise))
 
     def scores(
         self, b: Array, L: Array, noise: float, rows: Array, entries: tuple[Index, Index]
-    ) -> Iterator[tuple[Array, Array, Array]]:
-        """Yield for blocks of tasks the log evidence, and its derivatives as in `Placed.scores`."""
-        for tasks, at in self.blocks(L.shape[1]):
-            placed = Placed(self.take(tasks), b, L, noise)
-            yield placed.log_evidence, *placed.scores(rows[at], entries)
-
-    def blocks(self, p: int, used: Mask | None = None) -> list[tuple[Index, Index]]:
-        """Return the positions of the ``used`` tasks, in blocks, and of their rows; p is the number
-        of columns of L.
-        """
-        chosen = np.arange(len(self)) if used is None else np.flatnonzero(used)
-        size = int(BLOCK / len(grid(p, self.is_rough)[1]) / (self.n_rows / max(len(self), 1))) + 1
-        tasks = [chosen[start : start + size] for start in range(0, len(chosen), size)]
-        return [(some, rows_of_tasks(self.starts, some)[0]) for some in tasks]
-
-    def sums_of_tasks(self, weights: Array) -> Any:
-        """Return a sparse matrix (T, N) whose product with an array (N, ..) sums the weighted rows
-        of each task.
-        """
-        return csr_array((weights, np.arange(len(weights)), self.starts), (len(self), len(weights)))
-
-
-class Placed:
-    """The likelihood of the rows of tasks at nodes u = m + Cz, where N(m, CCᵀ) is close to the
-    posterior of a task.
-    """
-
-    def __init__(self, tasks: ResponseRows, b: Array, L: Array, noise: float) -> None:
-        self.tasks, self.noise = tasks, noise
-        left, sizes, turn = np.linalg.svd(L, full_matrices=False)
-        # Sampled nodes are not symmetric, so the signs of the axes must not depend on rounding.
-        signs = np.sign(left[np.abs(left).argmax(axis=0), np.arange(len(sizes))])
-        left, turn = left * signs, turn * signs[:, None]
-        rows, f = tasks.X @ (left * sizes)[:, ::-1], tasks.X @ b + tasks.offset
-        self.task = np.repeat(np.arange(len(tasks)), np.diff(tasks.starts))
-        self.mean, self.root = self._place(rows, f)
-        log_determinants = np.log(self.root.diagonal(axis1=1, axis2=2)).sum(axis=1)
-        self.z, log_weights = grid(L.shape[1], tasks.is_rough)
-        f = f + np.einsum("np,np->n", rows, self.mean[self.task])
-        along = np.einsum("np,npq->nq", rows, self.root[self.task])
-        self.f = f[:, None] + along @ self.z.T  # (N, J)
-        self.value, self.slope, self.curvature = self._derivatives(self.f)
-        sums = tasks.sums_of_tasks(tasks.weights)
-        joint = sums @ self.value + log_weights
-        self.mean, self.root = self.mean @ turn[::-1], turn[::-1].T @ self.root
-        self.u = self.mean[:, None, :] + self.z @ self.root.transpose(0, 2, 1)  # (T, J, p)
-        joint -= 0.5 * (self.u**2).sum(axis=2)
-        largest = joint.max(axis=1, keepdims=True)
-        weights = np.exp(joint - largest)
-        total = weights.sum(axis=1, keepdims=True)
-        self.weights = weights / total  # (T, J)
-        constants = sums @ tasks.response.constants(tasks.y, noise)
-        self.log_evidence = (largest + np.log(total))[:, 0] + log_determinants + constants
-
-    def _derivatives(self, f: Array) -> tuple[Array, Array, Array]:
-        return self.tasks.response.derivatives(self.tasks.y[:, None], f, self.noise)
-
-    def _place(self, rows: Array, f: Array) -> tuple[Array, Array]:
-        """Return the mean (T, p), and C (T, p, p), of the Gaussian N(m, CCᵀ) that is closest to the
-        posterior of u.
-
-        Its precision is I + Σ τ aaᵀ, where a are the ``rows`` and τ is the mean of h″ under the
-        Gaussian.  Newton steps for its mean are halved in tasks where they lower the bound of the
-        log evidence.  The result for a task does not depend on the other tasks.
-        """
-        tasks, (T, p), task = self.tasks, (len(self.tasks), rows.shape[1]), self.task
-        n_nodes, tol, max_steps = PLACING
-        nodes, log_weights = one_direction(n_nodes)
-        weights = np.exp(log_weights - 0.5 * nodes**2)
-        sums, best = tasks.sums_of_tasks(tasks.weights), np.full(T, -np.inf)
-        squares = (rows[:, :, None] * rows[:, None, :]).reshape(len(rows), p * p)
-        # With larger precisions, the identity would be lost in rounding errors.
-        most = 1e12 / (1.0 + (rows**2).sum(axis=1))
-        centre = tasks.response.centre(tasks.y, f)
-        _, slope, curvature = tasks.response.derivatives(tasks.y, centre, self.noise)
-        kept = new = np.stack([curvature, slope + curvature * (centre - f)])
-        moving = np.ones(T, dtype=bool)  # tasks whose steps go on
-        means, roots = np.zeros((T, p)), np.zeros((T, p, p))
-        for _ in range(max_steps):
-            tau = np.minimum(new[0], most)
-            precision = np.eye(p) + (sums @ (tau[:, None] * squares)).reshape(T, p, p)
-            root = np.linalg.inv(np.linalg.cholesky(precision)).transpose(0, 2, 1)
-            covariance = root @ root.transpose(0, 2, 1)
-            mean = (covariance @ (sums @ (new[1][:, None] * rows))[:, :, None])[:, :, 0]
-            means[moving], roots[moving] = mean[moving], root[moving]
-            shift = np.einsum("np,np->n", rows, mean[task])
-            variance = (np.einsum("np,npq->nq", rows, covariance[task]) * rows).sum(axis=1)
-            at = (f + shift)[:, None] + np.sqrt(variance)[:, None] * nodes
-            value, slope, curvature = (part @ weights for part in self._derivatives(at))
-            divergence = (root**2).sum(axis=(1, 2)) + (mean**2).sum(axis=1)
-            log_determinants = np.log(root.diagonal(axis1=1, axis2=2)).sum(axis=1)
-            bound = sums @ value - 0.5 * divergence + log_determinants
-            gradient = sums @ (slope[:, None] * rows) - mean
-            decrement = (np.einsum("tp,tpq->tq", gradient, covariance) * gradient).sum(axis=1)
-            is_better = bound >= best - tol**2
-            moving &= ~(is_better & (decrement <= tol**2))
-            if not moving.any():
-                break
-            best, accepted = np.where(is_better, bound, best), is_better[task]
-            step = np.stack([curvature, slope + curvature * shift])
-            kept, new = np.where(accepted, new, kept), np.where(accepted, step, 0.5 * (kept + new))
-        return means, roots
-
-    def moments(self) -> tuple[Array, ...]:
-        """Return the first three fields of `Directions`."""
-        means = np.einsum("tj,tjp->tp", self.weights, self.u)
-        centred = self.u - means[:, None, :]
-        covariances = (centred * self.weights[:, :, None]).transpose(0, 2, 1) @ centred
-        return self.log_evidence, means, covariances
-
-    def _dispersion_derivatives(self) -> tuple[Array, Array, Array]:
-        y = self.tasks.y[:, None]
-        return self.tasks.response.dispersion_derivatives(y, self.f, self.noise)
-
-    def of_rows(self) -> tuple[Array, ...]:
-        """Return the other fields of `Directions`."""
-        weights, v = self.weights[self.task], self.tasks.weights
-        f, slope, curvature = (
-            np.einsum("nj,nj->n", weights, part) for part in (self.f, self.slope, self.curvature)
-        )
-        scores = np.zeros(len(self.weights))
-        if self.tasks.response.has_dispersion:
-            each = self.tasks.sums_of_tasks(v) @ self._dispersion_derivatives()[0]
-            scores = (self.weights * each).sum(axis=1)
-        return scores, f, v * slope, v * curvature
-
-    def scores(self, rows: Array, entries: tuple[Index, Index]) -> tuple[Array, Array]:
-        """Return the first and minus the second derivatives of the log evidence, (T, q) and (T, q,
-        q), by Louis' identity.
+    ) -> tuple[Array, Array, Array]:
+        """Return the log evidence (T,), and its first and minus its second derivatives, (T, q) and
+        (T, q, q).
 
         The parameters are b, the ``entries`` (a, c) of a matrix D in ``f = … + <rows, D u>``, and,
         if the response has one, the logarithm of the dispersion.
         """
-        tasks, v, (i, j) = self.tasks, self.tasks.weights, entries
-        ones = np.ones((*self.u.shape[:2], 1))
-        # Parameter θ has ∂f/∂θ = columns[:, θ] · powers[.., index[θ]].
-        columns, powers = np.hstack([tasks.X, rows[:, i]]), np.concatenate([ones, self.u], axis=2)
-        index = np.append(np.zeros(tasks.n_features, np.intp), 1 + np.asarray(j))
-        each = [
-            (tasks.sums_of_tasks(v * column) @ self.slope) * powers[:, :, c]
-            for column, c in zip(columns.T, index, strict=True)
-        ]
-        to_u = np.zeros((len(tasks), powers.shape[2], powers.shape[2]))
-        to_u[:, 0, 0], to_u[:, 1:, 0], to_u[:, 1:, 1:] = 1.0, self.mean, self.root
-        to_u, z = to_u[self.task], np.hstack([np.ones((len(self.z), 1)), self.z])
-        weights = v[:, None] * self.weights[self.task]
-        of_z = (weights * self.curvature) @ (z[:, :, None] * z[:, None, :]).reshape(len(z), -1)
-        moments = to_u @ of_z.reshape(to_u.shape) @ to_u.transpose(0, 2, 1)
-        products = columns[:, :, None] * columns[:, None, :] * moments[:, index][:, :, index]
-        q, sums = len(index), tasks.sums_of_tasks(np.ones(len(v)))
-        expected = (sums @ products.reshape(len(v), -1)).reshape(-1, q, q)
-        if tasks.response.has_dispersion:
-            first, second, mixed = self._dispersion_derivatives()
-            each.append(tasks.sums_of_tasks(v) @ first)
-            expected = np.pad(expected, ((0, 0), (0, 1), (0, 1)))
-            expected[:, q, q] = sums @ (weights * second).sum(axis=1)
-            of_mixed = np.einsum("nab,nb->na", to_u, (weights * mixed) @ z)
-            expected[:, q, :q] = expected[:, :q, q] = sums @ (columns * of_mixed[:, index])
-        scores = np.stack(each, axis=2)  # (T, J, q), given u
-        mean = np.einsum("tj,tjq->tq", self.weights, scores)
-        scores -= mean[:, None, :]
-        return mean, expected - (scores * self.weights[:, :, None]).transpose(0, 2, 1) @ scores
+        T, p, response = len(self), L.shape[1], self.response
+        q = self.n_features + len(entries[0]) + response.has_dispersion
+        log_evidence, scores, information = np.zeros(T), np.zeros((T, q)), np.zeros((T, q, q))
+        of_dispersion = np.zeros((0, 2))
+        if response.has_dispersion:
+            of_dispersion = response.dispersion_constants(self.y, noise)
+        i, j = (frozen(at, np.int64) for at in entries)
+        parameters = Parameters(frozen(self.X), frozen(rows), i, j, frozen(of_dispersion))
+        given = self._targets(noise), self._predictors(b, L, noise), nodes_for(p, self.is_rough)
+
+        def run(tasks: Index) -> None:
+            write_scores(tasks, *given, parameters, log_evidence, scores, information)
+
+        in_threads(run, self._parts(np.arange(T)), self.n_threads)
+        return log_evidence + self._constants(noise), scores, information
+
+    def _parts(self, tasks: NDArray[np.intp]) -> list[tuple[Index]]:
+        """Return the positions of tasks, in a part for each thread."""
+        return [(part,) for part in np.array_split(tasks, max(self.n_threads, 1))]
+
+    def _targets(self, noise: float) -> Targets:
+        sizes, shift, is_logistic = self.response.curve(self.y, noise)
+        y, weights, sizes = (frozen(each) for each in (self.y, self.weights, sizes))
+        return Targets(y, weights, sizes, shift, is_logistic, frozen(self.starts, np.int64))
+
+    def _predictors(self, b: Array, L: Array, noise: float) -> Predictors:
+        left, sizes, turn = np.linalg.svd(L, full_matrices=False)
+        # Sampled nodes are not symmetric, so the signs of the axes must not depend on rounding.
+        signs = np.sign(left[np.abs(left).argmax(axis=0), np.arange(len(sizes))])
+        left, turn = left * signs, turn * signs[:, None]
+        f = self.X @ b + self.offset
+        centre = self.response.centre(self.y, f)
+        _, slope, curvature = self.response.derivatives(self.y, centre, noise)
+        axes = (left * sizes)[:, ::-1], turn[::-1]
+        sites = curvature, slope + curvature * (centre - f)
+        return Predictors(*map(frozen, (f, self.X @ axes[0], axes[1], *sites)))
+
+    def _constants(self, noise: float) -> Array:
+        """Return the sums over rows of the part of the log likelihood that does not depend on f."""
+        constants = self.weights * self.response.constants(self.y, noise)
+        return segment_sums(constants, self.starts)
 
 
 @cache
-def one_direction(n_nodes: int) -> tuple[Array, Array]:
-    """Return Gauss-Hermite nodes, and log weights for integrands that are not multiplied by the
-    normal density.
-    """
-    nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
-    return frozen(nodes), frozen(np.log(weights / weights.sum()) + 0.5 * nodes**2)
+def nodes_for(p: int, is_rough: bool) -> Nodes:
+    """Return the nodes for u with p entries."""
+    return Nodes(*map(frozen, (*_grid(p, is_rough), *_normal_nodes(PLACING))))
 
 
-@cache
-def grid(p: int, is_rough: bool) -> tuple[Array, Array]:
-    """Return nodes (J, p), and log weights (J,) for integrands that are not multiplied by the
-    normal density.
-    """
+def _grid(p: int, is_rough: bool) -> tuple[Array, Array]:
+    """Return the first two fields of `Nodes`."""
     if p > MOST_DIRECTIONS:
         half = np.random.default_rng(0).standard_normal((max(SAMPLED[is_rough] // 2, 4 * p), p))
         nodes = np.vstack([half, -half])
         nodes = np.linalg.solve(np.linalg.cholesky(nodes.T @ nodes / len(nodes)), nodes.T).T
-        log_weights = 0.5 * (nodes**2).sum(axis=1) - np.log(len(nodes))
-        return frozen(nodes), frozen(log_weights)
+        return nodes, 0.5 * (nodes**2).sum(axis=1) - np.log(len(nodes))
     if p == 0:
-        return frozen(np.zeros((1, 0))), frozen(np.zeros(1))
-    axes = [one_direction(n) for n in NODES[is_rough][p]]
-    positions, logs = (np.meshgrid(*parts, indexing="ij") for parts in zip(*axes, strict=True))
-    return frozen(np.stack(positions, -1).reshape(-1, p)), frozen(np.sum(logs, axis=0).ravel())
+        return np.zeros((1, 0)), np.zeros(1)
+    axes = [_normal_nodes(n) for n in NODES[is_rough][p]]
+    positions, weights = (np.meshgrid(*parts, indexing="ij") for parts in zip(*axes, strict=True))
+    z = np.stack(positions, -1).reshape(-1, p)
+    return z, np.sum(np.log(weights), axis=0).ravel() + 0.5 * (z**2).sum(axis=1)
+
+
+def _normal_nodes(n: int) -> tuple[Array, Array]:
+    """Return Gauss-Hermite nodes and weights for a standard normal variable."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(n)
+    return nodes, weights / weights.sum()

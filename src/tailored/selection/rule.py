@@ -11,7 +11,7 @@ worse by two paired standard errors; a *richer* model has to raise the density b
 (6) low rank, a proposal;
 (7) mixture if coefficients are not Gaussian, richer, without higher errors than (5);
 (8) offset to medians, if it lowers the held-out error by two standard errors;
-(9) mean without rows, moved as far as the held-out error falls, less one standard error.
+(9) mean without rows, moved as far as the held-out error falls, shrunk by its uncertainty.
 """
 
 from __future__ import annotations

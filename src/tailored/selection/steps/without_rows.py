@@ -5,9 +5,9 @@ Random effects take up the differences between tasks, so the prior mean is mostl
 tasks.  A task without rows is predicted between tasks, where features may have other effects:
 richer states may spend more, although a state that becomes richer does not.  The prior mean of a
 task without rows is therefore moved by sδ, where δ minimises the squared errors of such
-predictions.  s is the fraction that minimises the squared errors of held-out tasks, less one
-standard error, and limited to [0, 1], so nothing is moved without evidence.  As soon as a task has
-one row, its prior mean is not moved.
+predictions.  s is the fraction that minimises the squared errors of held-out tasks, but at most 1
+and multiplied by 1 − 1/t², where t is the number of standard errors by which it differs from zero
+(positive-part James-Stein shrinkage).  As soon as a task has one row, its prior mean is not moved.
 
 With a loss that is not squared, predictions are posterior means plus a constant that minimises the
 loss on held-out tasks.
@@ -73,10 +73,13 @@ def accept_mean_without_rows(state: State, table: Table) -> State:
     product, square = (
         each[~np.isnan(each)] for each in map(np.concatenate, zip(*gains, strict=True))
     )
-    lowest = product.sum() - len(product) * standard_errors(product)
-    if len(product) < 2 or not lowest > 0.0:
+    if len(product) < 2:
         return state
-    s = min(float(lowest / square.sum()), 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):  # rows may be predicted without error
+        t = product.mean() / standard_errors(product)
+    if not t > 1.0:
+        return state
+    s = min(float((1.0 - 1.0 / t**2) * product.sum() / square.sum()), 1.0)
     plain: Sequence[Any] = best.priors
     pairs = zip(plain, deltas, strict=True)
     priors = [replace(prior, without_rows=s * delta) for prior, delta in pairs]
