@@ -112,6 +112,15 @@ class ResponseRows(RowStatistics):
         """
         return replace(self, offset=self.offset + predictions(self.rows, weights))
 
+    def drawn(self, model: Mixture, rng: np.random.Generator) -> Self:
+        """Return the same rows with targets that are drawn from a model with one component."""
+        (L,), effects = model.factors, model.effects(self.side)
+        weights = model.means[0] + rng.standard_normal((len(self), L.shape[1])) @ L.T
+        f = predictions(self.rows, weights if effects is None else weights + effects)
+        f, ones = (f + self.offset)[None], np.ones(len(self.y))
+        self.response.draw(rng, f, model.noise * ones, ones)
+        return replace(self, y=f[0])
+
     @property
     def row_moment(self) -> Array:
         return np.asarray(self.X.T @ self.X / self.n_rows)

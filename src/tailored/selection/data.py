@@ -64,6 +64,7 @@ class Draw(IntEnum):
     COMPONENT_STARTS = 1
     STRUCTURE_STARTS = 2
     HELD_OUT_ROWS = 3
+    NORMAL_SAMPLES = 4
     INTERVAL_ROWS = 6
 
 

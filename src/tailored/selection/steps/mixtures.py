@@ -12,7 +12,7 @@ from ...gaussian.mixture import Mixture, Shrinkage
 from ...gaussian.normality import non_normality
 from ...gaussian.side import Group, best_gain, unit_root
 from ...tasks.rows import Array
-from ..data import Draw, Training
+from ..data import Draw, Training, TrainingData
 from ..loop import Candidate, State, Table
 from ..rule import COMPONENTS, PATIENCE, RICHER, is_better, least_gain
 from ..structures import MixedModel, Structure
@@ -20,6 +20,8 @@ from ..structures import MixedModel, Structure
 #: Candidate thresholds, relative to the largest eigenvalue of W, below which eigenvalues are set to
 #: zero.
 TRUNCATIONS = (0.0, 0.01, 0.05)
+#: Number of samples from a Gaussian with which the coefficients of classes and counts are compared.
+SAMPLES = 9
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def accept_mixture(state: State, table: Table) -> State:
     """Accept the mixture with the highest density if it is better than the selected model."""
     data, single, settings = state.data, state.single, state.data.settings
     is_free = settings.varying is None and settings.covariance is None
-    if single is None or data.is_wide or not is_free or not _may_be_mixture(single):
+    if single is None or data.is_wide or not is_free or not _may_be_mixture(data, single):
         return state
     n_components = count_components(state, table)
     if n_components == 1:
@@ -95,12 +97,22 @@ def accept_mixture(state: State, table: Table) -> State:
     return replace(state, best=best) if is_better(best, state.best, single) else state
 
 
-def _may_be_mixture(single: Candidate) -> bool:
+def _may_be_mixture(data: TrainingData, single: Candidate) -> bool:
     """Return whether the coefficients of the held-out tasks are not Gaussian, by two standard
     errors.
+
+    For classes and counts, posteriors are not Gaussian in any case, so the evidence has to be
+    higher than in `SAMPLES` samples from the fitted model.
     """
-    held_out = (fold.held_out for fold in single.folds)
-    return non_normality(zip(held_out, single.models, strict=True)) > RICHER
+    parts = [
+        (fold.held_out, model) for fold, model in zip(single.folds, single.models, strict=True)
+    ]
+    found = non_normality(parts)
+    if data.response.is_gaussian:
+        return found > RICHER
+    rng = np.random.default_rng(data.seed(Draw.NORMAL_SAMPLES))
+    samples = ([(tasks.drawn(model, rng), model) for tasks, model in parts] for _ in range(SAMPLES))
+    return all(found > non_normality(sample) for sample in samples)
 
 
 def count_components(state: State, table: Table) -> int:

@@ -57,6 +57,9 @@ def select_side(
 ) -> SideStructure | None:
     """Select the effects that raise the log evidence of the tasks by more than `least_gain`; return
     None if there are none.
+
+    The simplest effects, linear ones on the intercept, have those of the other columns as
+    alternatives, and richer effects have all candidates.
     """
     plain = fit_roughly(tasks, varying)
     tasks, model = tasks.gaussian(plain)
@@ -67,11 +70,16 @@ def select_side(
     small = [group for group in groups if group.root.shape[1] <= LARGEST_EFFECT]
     effects = [Effect(group.column, group.curved, only) for group in small for only in kinds]
     candidates = [term for term in terms_of(tasks, groups, effects, W) if term.L.any()]
-    least, kept = least_gain(len(candidates)), list[Term]()
+    kept, n_columns = list[Term](), len({group.column for group in small})
+
+    def least(term: Term) -> float:
+        is_simple = term.effect.intercept_only and not term.effect.curved
+        return least_gain(n_columns if is_simple else len(candidates))
+
     for _ in range(ROUNDS):
         known = {term.effect for term in kept}
         others = [term for term in candidates if term.effect not in known]
-        found = [pair for pair in gains_of(tasks, model, kept, others) if pair[0] > least]
+        found = [pair for pair in gains_of(tasks, model, kept, others) if pair[0] > least(pair[1])]
         # In one round, a group affects the intercept or all coefficients.  If slopes hardly vary,
         # the two effects are nearly the same.  The effect on all coefficients is therefore
         # preferred only if its gain is larger by log 2.
@@ -85,7 +93,7 @@ def select_side(
         model, kept = fit.rest, fit.terms
     for term in kept[::-1]:
         rest = [other for other in kept if other is not term]
-        if gains_of(tasks, model, rest, [term])[0][0] < least:
+        if gains_of(tasks, model, rest, [term])[0][0] < least(term):
             kept = rest
     if not kept:
         return None
