@@ -338,38 +338,29 @@ ROWS: dict[str, Any] = {**ENTRY, "fastmath": {"reassoc", "contract", "arcp", "ns
 _TILE = 64
 
 
-def second_moments(X: Array, *others: Any) -> None:
+def second_moments(rows: Any, scales: Any, out: Any) -> None:
     """Call `_second_moments` with a workspace; allocating it in compiled code would increase the
     compile time.
     """
-    (_, d, _), given = others[-3].shape, X.shape[1]
+    (_, d), given = out[1].shape, rows[0].shape[1]
     # Each column of X is stored as a row, followed by the targets; rows of zeros pad their number
     # to a multiple of four.
     columns = np.zeros(((d + 4) // 4 * 4, _TILE))
     columns[given:d] = 1.0
-    _second_moments(X, *others, columns, np.empty((len(columns), len(columns))))
+    _second_moments(rows, scales, out, columns, np.empty((len(columns), len(columns))))
 
 
 @njit(**ROWS)
-def _second_moments(
-    X: Array,
-    y: Array,
-    offsets: NDArray[np.int64],
-    shift: Array,
-    scale: Array,
-    target_shift: float,
-    target_scale: float,
-    gram: Array,
-    cross: Array,
-    square: Array,
-    columns: Array,
-    products: Array,
-) -> None:
-    """Write XᵀX (T, d, d), Xᵀy (T, d) and yᵀy (T,) for inputs ``(x − shift) scale`` and targets
-    scaled likewise.
+def _second_moments(rows: Any, scales: Any, out: Any, columns: Array, products: Array) -> None:
+    """Write XᵀX (T, d, d), Xᵀy (T, d) and yᵀy (T,), the arrays of ``out``, for inputs ``(x − shift)
+    scale`` and targets scaled likewise.
 
-    A last column of ones is added if X has d − 1 columns.
+    ``rows`` are X, y and the offsets, and ``scales`` those of `Scaling.change`.  A last column of
+    ones is added if X has d − 1 columns.
     """
+    X, y, offsets = rows
+    shift, scale, target_shift, target_scale = scales
+    gram, cross, square = out
     T, d = cross.shape
     _, given = X.shape
     for t in range(T):

@@ -7,11 +7,10 @@ coordinates of a component, and P is the contribution of its prior
 
 The compiled pass processes tasks in chunks whose Cholesky factors fit into the cache.  For each
 chunk it computes the evidence under each component and the responsibilities, and then reuses the
-factors for means, covariances and sums.  Its workspace (`tailored.gaussian.kernels`) starts with
-the sums of each component, ``−Σ r E(uuᵀ)`` and ``Σ r E(u)``, followed by `Components.constants`.
-Then, for each *group* of eight tasks, it has the solution ``z = F⁻¹ Lᵀ Xᵀ(y − Xb)`` and the
-quadratic form ``‖y − Xb‖² − ‖z‖²`` under each component, and the factor F.  The rest is scratch
-space.
+factors for means, covariances and sums.  The parts of its workspace (`tailored.gaussian.kernels`)
+are those of `Layout`; the means, the floors and the roots are `Components.constants`.  For each
+*group* of eight tasks, it has the factor F and the solution ``z = F⁻¹ Lᵀ Xᵀ(y − Xb)`` under each
+component.
 """
 
 from __future__ import annotations
@@ -277,7 +276,7 @@ class Moments(TaskStatistics):
             if some.row_weights is not None:
                 (X, y), change = units.weighted_rows(some), Scaling.raw(d).change
             rows = frozen(X), frozen(y), frozen(some.offsets, np.int64)
-            second_moments(*rows, *change, gram[part], cross[part], square[part])
+            second_moments(rows, change, (gram[part], cross[part], square[part]))
         return cls(gram, cross, square, tasks.n_observed, side)
 
     def posterior(
@@ -298,17 +297,16 @@ class Moments(TaskStatistics):
             for array in (rest.gram, rest.cross, rest.square, rest.sizes)
         ]
         found = [shares, log_evidence, means, covariances]
-        fixed = *components[1:4], model.noise
+        prior = *components[1:4], model.noise
 
         def run(i: int, part: slice) -> None:
             cut = given + found if len(blocks) == 1 else [array[part] for array in given + found]
-            tasks, n_tasks, work = _workspace(components, min(T, CHUNK), K, d)
+            scratch = _workspace(components, min(T, CHUNK), K, d)
             if want.sums:
-                summed = work[:n_totals]
+                summed = scratch[2][:n_totals]
                 summed.fill(0.0)
-            # Arguments are not grouped into tuples, which Numba takes several microseconds longer
-            # to dispatch.
-            _pass(*cut[:4], *fixed, *cut[4:], quadratics[i], tasks, n_tasks, work)
+            # Numba takes longer to dispatch named tuples.
+            _pass(tuple(cut[:4]), prior, (*cut[4:], quadratics[i]), scratch)
             if want.sums:
                 # Add the lanes in sequence: np.sum uses another order and rounds differently.
                 totals[i] = -np.cumsum(summed, axis=1)[:, -1]
@@ -447,135 +445,164 @@ def _within(components: Components, covariances: Array) -> Array:
     return total
 
 
+class Layout(NamedTuple):
+    """Where the parts of the workspace of `_pass` start; all are stored by component."""
+
+    sums: int  # −Σ r E(uuᵀ), packed, and Σ r E(u)
+    means: int  # b
+    floors: int  # squared pivots of the Cholesky factors of P
+    roots: int  # −L, by columns; empty if all components have full rank
+    solutions: int  # z and ‖y − Xb‖² − ‖z‖², by group
+    factors: int  # F, packed, by group
+    log_pivots: int
+    free: int  # scratch space
+    n_rows: int
+
+    @classmethod
+    def of(cls, K: int, d: int, n_groups: int) -> Self:
+        n_packed = d * (d + 1) // 2
+        sizes = [n_packed + d, d, d, d * d, n_groups * (d + 1), n_groups * n_packed]
+        starts = [0, *np.cumsum([K * size for size in sizes]).tolist()]
+        free = starts[-1] + 2
+        return cls(*starts, free, free + 2 + 2 * d + 2 * d * (d + 1))
+
+
 #: Each thread keeps a workspace of up to 4 MB for reuse, because allocation takes time.
 _kept = threading.local()
 
 
-def _workspace(components: Components, n_tasks: int, K: int, d: int) -> tuple[Index, Index, Array]:
-    """Return the arguments ``tasks`` (K chunk,), ``n_tasks`` (K,) and ``work`` of `_pass`; ``work``
-    holds the constants.
+def _workspace(components: Components, n_tasks: int, K: int, d: int) -> tuple[Any, ...]:
+    """Return ``tasks`` (K chunk,), ``n_tasks`` (K,), ``work`` with the constants, and the layout,
+    for `_pass`.
     """
-    n_groups, n_packed = max(-(-n_tasks // LANES), 1), d * (d + 1) // 2
-    constants, kept = None, getattr(_kept, "workspace", None)
-    if kept is not None and kept[0] == (n_groups, K, d):
+    shape, constants, kept = (K, d, max(-(-n_tasks // LANES), 1)), None, _kept.__dict__.get("made")
+    if kept is not None and kept[0] == shape:
         _, constants, made = kept
     else:
-        n_vectors = K * (n_packed + 2 * d + d * (d + 1) + n_groups * (d + 1 + n_packed))
-        n_vectors += 4 + 2 * d + 2 * d * (d + 1)
-        made = (
-            np.empty(K * n_groups * LANES, np.int64),
-            np.empty(K, np.int64),
-            empty_workspace(n_vectors),
-        )
+        layout = Layout.of(*shape)
+        positions = np.empty(K * shape[2] * LANES, np.int64), np.empty(K, np.int64)
+        made = *positions, empty_workspace(layout.n_rows), tuple(layout)
     if constants is not components.constants:
-        first = K * (n_packed + d)
-        made[2][first : first + len(components.constants)] = components.constants
-        if made[2].nbytes <= 1 << 22:
-            _kept.workspace = (n_groups, K, d), components.constants, made
+        *_, work, layout = made
+        first = Layout(*layout).means
+        work[first : first + len(components.constants)] = components.constants
+        if work.nbytes <= 1 << 22:
+            _kept.made = shape, components.constants, made
     return made
 
 
 @njit(**ENTRY)
-def _pass(
-    gram: Array,
-    cross: Array,
-    square: Array,
-    sizes: Array,
-    ranks: Index,
-    precisions: Array,
-    log_determinants: Array,
-    noise: float,
-    joint: Array,
-    log_evidence: Array,
-    means: Array,
-    covariances: Array,
-    quadratics: Array,
-    tasks: Index,
-    n_tasks: Index,
-    work: Array,
-) -> None:
+def _pass(given: Any, prior: Any, out: Any, scratch: Any) -> None:
     """Write the posterior of T tasks.
 
-    The inputs are fields of `Moments` and `Components`, and σ².  ``joint`` (T, K) has log π on
-    entry and responsibilities on return; −inf skips a component.  ``means`` (T, K, d) and
-    ``covariances`` are written if they have length T. ``covariances`` are those of u, (T, K, d, d),
-    or (T, 1, d, d) for their sum over components, and must be zero on entry. If ``quadratics`` has
-    length K, Σ_t r (‖y − Xm‖² + uᵀPu at the mean + pσ²) is added to it, and the sums of each
-    component are added to the workspace.
+    ``given`` are the arrays of `Moments`, ``prior`` fields of `Components` and σ², and ``scratch``
+    the result of `_workspace`.  In ``out``, ``joint`` (T, K) has log π on entry and
+    responsibilities on return; −inf skips a component.  ``means`` (T, K, d) and ``covariances`` are
+    written if they have length T.  ``covariances`` are those of u, (T, K, d, d), or (T, 1, d, d)
+    for their sum over components, and must be zero on entry.  If ``quadratics`` has length K, Σ_t r
+    (‖y − Xm‖² + uᵀPu at the mean + pσ²) is added to it, and the sums of each component are added to
+    the workspace.
     """
     keep_separate()
+    joint, log_evidence, _, _, _ = out
     T, K = joint.shape
-    _, d = cross.shape
-    chunk, n_packed, log_noise = len(tasks) // K, d * (d + 1) // 2, np.log(noise)
-    n_groups, b = chunk // LANES, K * (n_packed + d)
-    floors = b + K * d
-    roots = floors + K * d
-    solutions = roots + K * d * d
-    factors = solutions + K * n_groups * (d + 1)
-    log_pivots = factors + K * n_groups * n_packed
-    free = log_pivots + 2
+    tasks, n_tasks, _, _ = scratch
+    chunk = len(tasks) // K
     for begin in range(0, T, chunk):
         end = begin + chunk
         if end > T:
             end = T
         for k in range(K):
             n_tasks[k] = _select(joint, k, begin, end, tasks, k * chunk)
-        for g in range(0, end - begin, LANES):
-            loaded = False
-            for k in range(K):
-                if g >= n_tasks[k]:
-                    continue
-                first, p, L = k * chunk + g, ranks[k], roots + k * d * d
-                A = factors + first // LANES * n_packed
-                # Components that no task skips have the same groups of tasks, so XᵀX is loaded
-                # once.
-                no_skips = n_tasks[k] == end - begin
-                if not (loaded and no_skips):
-                    _load_gram(gram, tasks, first, d, work, free)
-                loaded = no_skips
-                if p < d:
-                    _project(work, p, d, L, free, A, free + d * d + d)
-                _add_precision(work, p, d, free, A, precisions, k)
-                vectors.factorise(work, A, p, floors + k * d, log_pivots)
-                z = solutions + (k * n_groups + g // LANES) * (d + 1)
-                _solve(cross, square, tasks, first, work, p, b + k * d, free, L, A, z)
-                for o in range(first, first + LANES):
-                    if o == k * chunk + n_tasks[k]:
-                        break
-                    t, form = tasks[o], work[z + d, o - first]
-                    # NaN is kept, so that a model that overflows has the evidence NaN.
-                    if form < 0.0:
-                        form = 0.0
-                        work[z + d, o - first] = form
-                    value = (sizes[t] - p) * log_noise + 2.0 * work[log_pivots, o - first]
-                    value = value + log_determinants[k] + form / noise + sizes[t] * _LOG_2_PI
-                    joint[t, k] -= 0.5 * value
+        _add_evidence(given, prior, joint, scratch, end - begin)
         _normalise(joint, log_evidence, begin, end)
+        _add_posteriors(prior, out, scratch)
+
+
+@njit(**PART)
+def _group(ranks: Index, scratch: Any, d: int, k: int, g: int) -> tuple[int, ...]:
+    """Return the position of the first task of a group, the rank of component k, and the positions
+    of b, L, F and z in the workspace.
+    """
+    keep_separate()
+    tasks, n_tasks, _, layout = scratch
+    _, means, _, roots, solutions, factors, _, _, _ = layout
+    first = k * (len(tasks) // len(n_tasks)) + g
+    A = factors + first // LANES * (d * (d + 1) // 2)
+    z = solutions + first // LANES * (d + 1)
+    return first, ranks[k], means + k * d, roots + k * d * d, A, z
+
+
+@njit(**PART)
+def _add_evidence(given: Any, prior: Any, joint: Array, scratch: Any, n: int) -> None:
+    """Factorise the systems of a chunk of n tasks, solve them, and add log p(y | k) to ``joint``."""
+    keep_separate()
+    gram, cross, _, sizes = given
+    ranks, precisions, log_determinants, noise = prior
+    tasks, n_tasks, work, layout = scratch
+    _, _, floors, _, _, _, log_pivots, free, _ = layout
+    (_, K), (_, d), log_noise = joint.shape, cross.shape, np.log(noise)
+    for g in range(0, n, LANES):
+        loaded = False
         for k in range(K):
-            p, L = ranks[k], roots + k * d * d
-            for g in range(0, n_tasks[k], LANES):
-                first, n = k * chunk + g, n_tasks[k] - g
-                A = factors + first // LANES * n_packed
-                z = solutions + (k * n_groups + g // LANES) * (d + 1)
-                if len(means):
-                    _write_means(tasks, first, p, work, b + k * d, A, z, L, free, means, k)
-                if len(quadratics):
-                    any_weight = False
-                    for lane in range(LANES):
-                        r = joint[tasks[first + lane], k] if lane < n else 0.0
-                        if r <= NEGLIGIBLE:
-                            r = 0.0
-                        else:
-                            quadratics[k] += r * (work[z + d, lane] + p * noise)
-                            any_weight = True
-                        work[free, lane] = np.sqrt(r * noise)
-                        work[free + 1, lane] = np.sqrt(r)
-                    if any_weight:
-                        _add_moments(d, p, work, A, z, free, k * (n_packed + d))
-                if len(covariances):
-                    for lane in range(LANES):
-                        work[free, lane] = np.sqrt(joint[tasks[first + lane], k] * noise)
-                    _add_covariances(tasks, first, n, p, work, A, z, free, covariances, k)
+            if g >= n_tasks[k]:
+                continue
+            group = _group(ranks, scratch, d, k, g)
+            first, p, _, L, A, z = group
+            # Components that no task skips have the same groups of tasks, so XᵀX is loaded once.
+            no_skips = n_tasks[k] == n
+            if not (loaded and no_skips):
+                _load_gram(gram, tasks, first, d, work, free)
+            loaded = no_skips
+            if p < d:
+                _project(work, p, d, L, free, A, free + d * d + d)
+            _add_precision(work, p, d, free, A, precisions, k)
+            vectors.factorise(work, A, p, floors + k * d, log_pivots)
+            _solve(given, tasks, work, group, free)
+            for o in range(first, first - g + n_tasks[k]):
+                if o == first + LANES:
+                    break
+                t, form = tasks[o], work[z + d, o - first]
+                # NaN is kept, so that a model that overflows has the evidence NaN.
+                if form < 0.0:
+                    form = 0.0
+                    work[z + d, o - first] = form
+                value = (sizes[t] - p) * log_noise + 2.0 * work[log_pivots, o - first]
+                value = value + log_determinants[k] + form / noise + sizes[t] * _LOG_2_PI
+                joint[t, k] -= 0.5 * value
+
+
+@njit(**PART)
+def _add_posteriors(prior: Any, out: Any, scratch: Any) -> None:
+    """Write the means, sums and covariances of a chunk of tasks, given the responsibilities."""
+    keep_separate()
+    joint, _, means, covariances, quadratics = out
+    ranks, precisions, _, noise = prior
+    tasks, n_tasks, work, layout = scratch
+    free, d = layout[7], means.shape[2]
+    for k in range(len(n_tasks)):
+        for g in range(0, n_tasks[k], LANES):
+            group, n = _group(ranks, scratch, d, k, g), n_tasks[k] - g
+            first, p, _, _, A, z = group
+            if len(means):
+                _write_means(tasks, work, group, free, means, k)
+            if len(quadratics):
+                any_weight = False
+                for lane in range(LANES):
+                    r = joint[tasks[first + lane], k] if lane < n else 0.0
+                    if r <= NEGLIGIBLE:
+                        r = 0.0
+                    else:
+                        quadratics[k] += r * (work[z + d, lane] + p * noise)
+                        any_weight = True
+                    work[free, lane] = np.sqrt(r * noise)
+                    work[free + 1, lane] = np.sqrt(r)
+                if any_weight:
+                    _add_moments(d, p, work, A, z, free, k * (precisions.shape[1] + d))
+            if len(covariances):
+                for lane in range(LANES):
+                    work[free, lane] = np.sqrt(joint[tasks[first + lane], k] * noise)
+                _add_covariances(tasks, work, group, n, free, covariances, k)
 
 
 @njit(**PART)
@@ -632,29 +659,17 @@ def _add_precision(work: Array, p: int, d: int, G: int, A: int, precisions: Arra
 
 
 @njit(**PART)
-def _solve(
-    cross: Array,
-    square: Array,
-    tasks: Index,
-    o: int,
-    work: Array,
-    p: int,
-    b: int,
-    G: int,
-    L: int,
-    A: int,
-    z: int,
-) -> None:
-    """Write ``z = F⁻¹ Lᵀ Xᵀ(y − Xb)`` and ``‖y − Xb‖² − ‖z‖²`` for the eight tasks that start at
-    ``tasks[o]``.
-    """
+def _solve(given: Any, tasks: Index, work: Array, group: tuple[int, ...], G: int) -> None:
+    """Write ``z = F⁻¹ Lᵀ Xᵀ(y − Xb)`` and ``‖y − Xb‖² − ‖z‖²`` for the eight tasks of a group."""
     keep_separate()
+    _, cross, square, _ = given
+    first, p, b, L, A, z = group
     _, d = cross.shape
     left = z + d
     x = z if p == d else G + d * d
     for i in range(d):
-        vectors.gather(work, x + i, cross, d, i, tasks, o)
-    vectors.gather(work, left, square, 1, 0, tasks, o)
+        vectors.gather(work, x + i, cross, d, i, tasks, first)
+    vectors.gather(work, left, square, 1, 0, tasks, first)
     vectors.subtract(work, left, b, x, d)
     vectors.subtract_each(work, x, d, b, G, d)
     vectors.subtract(work, left, b, x, d)
@@ -690,20 +705,11 @@ def _normalise(joint: Array, log_evidence: Array, begin: int, end: int) -> None:
 
 @njit(**PART)
 def _write_means(
-    tasks: Index,
-    o: int,
-    p: int,
-    work: Array,
-    b: int,
-    A: int,
-    z: int,
-    L: int,
-    out: int,
-    means: Array,
-    k: int,
+    tasks: Index, work: Array, group: tuple[int, ...], out: int, means: Array, k: int
 ) -> None:
-    """Write the posterior means ``b + L F⁻ᵀz`` of the eight tasks that start at ``tasks[o]``."""
+    """Write the posterior means ``b + L F⁻ᵀz`` of the eight tasks of a group."""
     keep_separate()
+    first, p, b, L, A, z = group
     _, _, d = means.shape
     u = out + d
     for i in range(p):
@@ -716,7 +722,7 @@ def _write_means(
         u = out
     for lane in range(LANES):
         for j in range(d):
-            means[tasks[o + lane], k, j] = work[b + j, lane] + work[u + j, lane]
+            means[tasks[first + lane], k, j] = work[b + j, lane] + work[u + j, lane]
 
 
 @njit(**PART)
@@ -742,21 +748,11 @@ def _add_moments(d: int, p: int, work: Array, A: int, z: int, weights: int, tota
 
 @njit(**PART)
 def _add_covariances(
-    tasks: Index,
-    o: int,
-    n: int,
-    p: int,
-    work: Array,
-    A: int,
-    z: int,
-    weights: int,
-    out: Array,
-    k: int,
+    tasks: Index, work: Array, group: tuple[int, ...], n: int, weights: int, out: Array, k: int
 ) -> None:
-    """Add ``r σ² A⁻¹`` of up to n tasks of the group at ``tasks[o]`` to ``out``; ``weights`` has
-    √(rσ²).
-    """
+    """Add ``r σ² A⁻¹`` of up to n tasks of a group to ``out``; ``weights`` has √(rσ²)."""
     keep_separate()
+    first, p, _, _, A, z = group
     _, n_outputs, d, _ = out.shape
     n_packed, place = d * (d + 1) // 2, k % n_outputs
     packed = weights + 2 + d + n_packed
@@ -768,7 +764,7 @@ def _add_covariances(
     for lane in range(LANES):
         if lane == n:
             break
-        t, at = tasks[o + lane], packed
+        t, at = tasks[first + lane], packed
         for i in range(p):
             for j in range(i + 1):
                 value = out[t, place, i, j] - work[at, lane]

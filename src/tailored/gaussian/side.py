@@ -7,7 +7,7 @@ is the covariance of the coefficients without side information (or only the vari
 intercept), so units do not matter.  R makes splines smooth.
 
 An effect is kept if, at its best relevance γ, it raises the log evidence by more than the logarithm
-of the number of candidates.  b and the other kept effects are integrated out.  This score test
+of the number of alternatives.  b and the other kept effects are integrated out.  This score test
 needs the eigenvalues of a matrix with a row for each entry of Z.  γ of the kept effects is
 estimated by MacKay's update (Bayesian interpolation, 1992).
 """

@@ -160,8 +160,8 @@ class ResponseRows(RowStatistics):
         T, d, root = len(self), self.n_features, np.sqrt(weights)
         out = np.empty((T, d, d)), np.empty((T, d)), np.empty(T)
         unit = frozen(np.zeros(d)), frozen(np.ones(d)), 0.0, 1.0
-        rows = frozen(root[:, None] * self.X), frozen(root * y)
-        second_moments(*rows, frozen(self.starts, np.int64), *unit, *out)
+        starts = frozen(self.starts, np.int64)
+        second_moments((frozen(root[:, None] * self.X), frozen(root * y), starts), unit, out)
         return out
 
     def gaussian(self, model: Mixture) -> tuple[Any, Mixture]:
