@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tailored import TaskSet
 from tailored.datasets import make_clusters
-from tailored.gaussian.em import em, fit_mixed_model, fit_mixture
+from tailored.gaussian.em import MStep, em, fit_mixed_model, fit_mixture
 from tailored.gaussian.mixture import Shrinkage
 from tailored.gaussian.moments import Moments
 from tailored.tasks.rows import Scaling
@@ -66,7 +66,8 @@ def test_accelerated_mixtures_reach_the_evidence_of_plain_ones():
     statistics = two_clusters()
     single = fit_mixed_model(statistics)
     start = fit_mixture(statistics, single, 2, seed=[0], max_iter=0)
-    options = {"shrinkage": Shrinkage(0.05, single.covariances[0]), "tol": 0.0}
+    m_step = MStep(shrinkage=Shrinkage(0.05, single.covariances[0]))
+    options = {"m_step": m_step, "tol": 0.0}
     plain = em(statistics, start, max_iter=100, **options)
     quick = em(statistics, start, max_iter=40, accelerate=True, **options)
     assert quick.log_evidence >= plain.log_evidence - 1e-3

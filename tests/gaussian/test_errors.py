@@ -42,9 +42,7 @@ def test_covariance_of_side_effects_with_their_prior(intercept_only):
     terms = [
         Term(Effect(j, False, intercept_only, 0.2), L, 0.5 * np.eye(2)[:, [j]]) for j in range(2)
     ]
-    found = mean_covariance(
-        model, statistics, learn_mean=True, side=SideFit(model.side, model, terms)
-    )
+    found = mean_covariance(model, statistics, side=SideFit(model.side, model, terms))
     W, information = MODEL.covariances[0], 0.0
     for (X, _), s in zip(blocks(tasks), S, strict=True):
         D = X @ np.hstack([np.eye(2), s[0] * np.eye(2), s[1] * np.eye(2)])
@@ -74,12 +72,10 @@ def test_collinear_columns_have_no_standard_error_and_columns_of_zeros_are_left_
     X = np.hstack([tasks.X, factor * tasks.X])
     wide = TaskSet.from_arrays(X, tasks.y, tasks.offsets, tasks.labels, None)
     model = Mixture(np.ones(1), np.zeros((1, 3)), np.eye(3)[None], 1.0)
-    found = mean_covariance(model, Moments.of(wide, Scaling.raw(2, True)), learn_mean=True).of(
-        3, {0: 1.0}
-    )
+    found = mean_covariance(model, Moments.of(wide, Scaling.raw(2, True))).of(3, {0: 1.0})
     np.testing.assert_array_equal(np.flatnonzero(np.isnan(found.diagonal())), unknown)
     if not unknown:
         unit = Mixture(np.ones(1), np.zeros((1, 2)), np.eye(2)[None], 1.0)
-        narrow = mean_covariance(unit, Moments.of(tasks, Scaling.raw(1, True)), learn_mean=True)
+        narrow = mean_covariance(unit, Moments.of(tasks, Scaling.raw(1, True)))
         np.testing.assert_allclose(found[np.ix_([0, 2], [0, 2])], narrow.of(2, {0: 1.0}), rtol=1e-9)
         assert not found[1].any()

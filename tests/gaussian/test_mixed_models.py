@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tailored import TaskSet
 from tailored.datasets import make_clusters
-from tailored.gaussian.em import NOISE_FLOOR, em, fit_mixed_model, fit_mixture
+from tailored.gaussian.em import NOISE_FLOOR, MStep, em, fit_mixed_model, fit_mixture
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
 from tailored.tasks.episodes import rotate
@@ -69,7 +69,7 @@ def test_em_never_lowers_the_evidence(seed, K, learn_mean):
     mixture = random_mixture(rng, K, 3)
     evidence = -np.inf
     for _ in range(12):
-        result = em(statistics, mixture, max_iter=1, learn_mean=learn_mean)
+        result = em(statistics, mixture, max_iter=1, m_step=MStep(learn_mean))
         before = float(statistics.posterior(mixture).log_evidence.mean())
         assert before >= evidence - 1e-6 * max(1.0, abs(evidence))
         assert result.log_evidence >= before - 1e-6 * max(1.0, abs(before))

@@ -15,7 +15,7 @@ from scipy.special import expit
 
 from reference import response_log_likelihood, response_posterior
 from tailored import EmpiricalBayesClassifier
-from tailored.gaussian.em import LARGEST_LOSS, em, fit_mixed_model
+from tailored.gaussian.em import LARGEST_LOSS, MStep, em, fit_mixed_model
 from tailored.gaussian.mixture import Mixture, Shrinkage
 from tailored.gaussian.moments import Want
 from tailored.gaussian.responses import RESPONSES, Gaussian
@@ -287,7 +287,7 @@ def test_a_restricted_fit_does_not_depend_on_an_unrestricted_start():
         np.testing.assert_allclose(found.covariances, direct.covariances, rtol=0.03, atol=1e-3)
     # Many pseudo-tasks with a diagonal covariance determine W.
     prior = Shrinkage(1e6, np.diag(direct.covariances[0].diagonal()))
-    shrunk = em(rows, truth, max_iter=60, shrinkage=prior).mixture
+    shrunk = em(rows, truth, max_iter=60, m_step=MStep(shrinkage=prior)).mixture
     np.testing.assert_allclose(shrunk.covariances[0], prior.target, atol=1e-3)
 
 

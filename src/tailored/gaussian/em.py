@@ -83,68 +83,80 @@ class EMResult:
     n_iter: int
 
 
+@dataclass(frozen=True)
+class MStep:
+    """What an M-step estimates, in addition to the noise variance."""
+
+    learn_mean: bool = True  # whether it estimates b_k; False is only for Gaussian targets
+    shrinkage: Shrinkage | None = None
+    #: Applied to the covariances (K, d, d); see `keep_diagonal`.
+    restrict: Callable[[Array], Array] | None = None
+    #: Penalty (a number or (q,)) with which mixing weights are estimated from the side information
+    #: of tasks in memory.
+    gate_penalty: float | Array | None = None
+
+    def __call__(self, source: Source, totals: Totals, mixture: Mixture, summed: Summed) -> Mixture:
+        """Return the model after an M-step."""
+        step = maximise(totals, mixture, summed.sums, self.learn_mean, self.shrinkage)
+        if self.gate_penalty is None:
+            return step
+        assert isinstance(source, TaskStatistics)
+        return replace(
+            step, gates=fit_gates(source.side, summed.shares, self.gate_penalty, mixture)
+        )
+
+    def restricted(self, covariances: Array) -> Array:
+        return covariances if self.restrict is None else self.restrict(covariances)
+
+    def free(self, start: Mixture) -> NDArray[np.bool_]:
+        """Return a mask of the covariances (K, d, d) that may be nonzero.
+
+        Rounding errors must not become variances, which later steps could increase.
+        """
+        varies = start.covariances.diagonal(axis1=1, axis2=2) != 0.0
+        if self.shrinkage is not None:
+            varies = varies | (self.shrinkage.target.diagonal() != 0.0)
+        return np.asarray(varies[:, :, None] & varies[:, None, :])
+
+
 def em(
     source: Source,
     start: Mixture,
     *,
     max_iter: int,
     tol: float = 1e-6,
-    learn_mean: bool = True,
-    shrinkage: Shrinkage | None = None,
-    gate_penalty: float | Array | None = None,
-    restrict: Callable[[Array], Array] | None = None,
+    m_step: MStep = MStep(),
     accelerate: bool = False,
 ) -> EMResult:
     """Maximise the evidence of the tasks by EM, from the model ``start``.
 
-    With Gaussian targets, one component and no ``shrinkage``, no step lowers the evidence.  A
-    coefficient without variance under W_k at the start, and in the target of ``shrinkage``, keeps
-    a variance of exactly zero.
+    With Gaussian targets, one component and no shrinkage, no step lowers the evidence.  A
+    coefficient without variance under W_k at the start, and in the target of the shrinkage, keeps a
+    variance of exactly zero.
 
     EM stops after ``max_iter`` steps, or when a step after the third changes the log evidence per
-    row by less than ``tol``. ``learn_mean=False`` keeps the means b_k; it is only for Gaussian
-    targets.  With a ``gate_penalty`` (a number or (q,)), mixing weights are estimated from the side
-    information; tasks must then be in memory.  ``restrict`` is applied to the covariances after
-    each M-step; see `keep_diagonal`.  ``accelerate`` enables Anderson acceleration of all
-    parameters except the coefficients of the mixing weights; accelerated steps that lower the
-    evidence are rejected.
+    row by less than ``tol``.  ``accelerate`` enables Anderson acceleration of all parameters except
+    the coefficients of the mixing weights; accelerated steps that lower the evidence are rejected.
     """
     if isinstance(source, ResponseRows):
-        options: dict[str, Any] = {
-            "shrinkage": shrinkage,
-            "restrict": restrict,
-            "gate_penalty": gate_penalty,
-        }
-        fit = _fit_responses(source, start, max_iter, accelerate=accelerate, **options)
+        fit = _fit_responses(source, start, max_iter, m_step, accelerate)
         if start.n_components == 1 or not _has_quadrature(start) or source.is_rough or not max_iter:
             return fit
         start = fit.mixture
-    # Rounding errors of the steps must not become variances, which later steps could increase.
-    varies = start.covariances.diagonal(axis1=1, axis2=2) != 0.0
-    if shrinkage is not None:
-        varies = varies | (shrinkage.target.diagonal() != 0.0)
-    free = varies[:, :, None] & varies[:, None, :]
-    totals = source.totals()
+    free, totals, memory = m_step.free(start), source.totals(), _Anderson()
     mixture, previous, n_iter = start, -np.inf, 0
     n_tasks = max(totals.n_tasks, 1)
     threshold = tol * max(totals.n_rows, 1.0) / n_tasks
     summed = source.sums(mixture)
-    memory = _Anderson()
 
     def restricted(model: Mixture) -> Mixture:
-        covariances = model.covariances * free
-        covariances = covariances if restrict is None else restrict(covariances)
-        return replace(model, covariances=covariances)
+        return replace(model, covariances=m_step.restricted(model.covariances * free))
 
     while True:
         current = summed.sums.log_evidence / n_tasks
         if n_iter == max_iter or (n_iter > 3 and abs(current - previous) < threshold):
             return EMResult(mixture, current, n_iter)
-        step = maximise(totals, mixture, summed.sums, learn_mean, shrinkage)
-        if gate_penalty is not None:
-            assert isinstance(source, TaskStatistics)
-            step = replace(step, gates=fit_gates(source.side, summed.shares, gate_penalty, mixture))
-        step = restricted(step)
+        step = restricted(m_step(source, totals, mixture, summed))
         # With counts of very different sizes, rounding errors can make a mean explode.
         if not np.abs(step.means).max() < 1e12:
             return EMResult(mixture, current, n_iter)
@@ -171,29 +183,35 @@ def _has_quadrature(model: Mixture) -> bool:
     return all(root.shape[1] <= MOST_DIRECTIONS for root in model.factors)
 
 
-def _fit_responses(source: ResponseRows, start: Mixture, max_iter: int, **options: Any) -> EMResult:
+def _fit_responses(
+    source: ResponseRows, start: Mixture, max_iter: int, m_step: MStep, accelerate: bool
+) -> EMResult:
     """Fit non-Gaussian targets; with several components and quadrature, the result is only the
     start of EM.
     """
     is_exact = _has_quadrature(start) and max_iter > 0
     if is_exact and len(source) > 2 * SAMPLE:
         some = source.take(slice(None, None, len(source) // SAMPLE))
-        fit = em(some, start, max_iter=max_iter, **options)
+        fit = em(some, start, max_iter=max_iter, m_step=m_step, accelerate=accelerate)
     else:
         # Two rounds lead close enough to the maximum for Newton's method.
         n_rounds = ROUGH_ROUNDS if source.is_rough else SITE_ROUNDS
         n_rounds = ROUNDS_OF_START if is_exact else n_rounds
-        fit = _alternate(source, start, max_iter, options, n_rounds)
+        fit = _alternate(source, start, max_iter, m_step, accelerate, n_rounds)
     if not is_exact or start.n_components > 1:
         return fit
-    restrict, ones = options["restrict"], np.ones_like(start.covariances)
-    diagonal = restrict is not None and not np.triu(restrict(ones)[0], 1).any()
-    scoring = Scoring(source, diagonal, options["shrinkage"])
+    diagonal = not np.triu(m_step.restricted(np.ones_like(start.covariances))[0], 1).any()
+    scoring = Scoring(source, diagonal, m_step.shrinkage)
     return EMResult(*scoring(fit.mixture, max_iter), fit.n_iter)
 
 
 def _alternate(
-    source: ResponseRows, model: Mixture, max_iter: int, options: dict[str, Any], n_rounds: int
+    source: ResponseRows,
+    model: Mixture,
+    max_iter: int,
+    m_step: MStep,
+    accelerate: bool,
+    n_rounds: int,
 ) -> EMResult:
     """Alternate between Gaussian sites and EM for them, until the evidence is stable."""
     # A pooled fit that has not converged can have coefficients of any size.
@@ -201,15 +219,13 @@ def _alternate(
     model = replace(model, means=np.clip(model.means, -LARGEST_SCALE, LARGEST_SCALE))
     # The start may be a fit without the restriction or shrinkage, whose evidence the first round
     # would not reach.
-    if (shrinkage := options["shrinkage"]) is not None and model.n_components == 1:
+    W, shrinkage = model.covariances, m_step.shrinkage
+    if shrinkage is not None and model.n_components == 1:
         share = shrinkage.n_tasks / (len(source) + shrinkage.n_tasks)
-        model = replace(
-            model, covariances=(1.0 - share) * model.covariances + share * shrinkage.target
-        )
-    if (restrict := options["restrict"]) is not None:
-        model = replace(model, covariances=restrict(model.covariances))
-    model, previous, n_iter = replace(model, noise=source.response.noise(model.noise)), np.inf, 0
-    before = model
+        W = (1.0 - share) * W + share * shrinkage.target
+    noise = source.response.noise(model.noise)
+    before = model = replace(model, covariances=m_step.restricted(W), noise=noise)
+    previous, n_iter = np.inf, 0
     for _ in range(n_rounds):
         sites, evidence, noise = source.site_moments(model)
         if n_iter and not evidence > previous - LARGEST_LOSS:
@@ -222,7 +238,13 @@ def _alternate(
         if n_iter >= max_iter or abs(evidence - previous) * len(source) < SITES_TOL:
             break
         previous, before = evidence, model
-        fit = em(sites, replace(model, noise=1.0), max_iter=min(max_iter, SITE_STEPS), **options)
+        fit = em(
+            sites,
+            replace(model, noise=1.0),
+            max_iter=min(max_iter, SITE_STEPS),
+            m_step=m_step,
+            accelerate=accelerate,
+        )
         mixture, n_iter = fit.mixture, n_iter + fit.n_iter
         is_fixed = mixture.covariances[0].diagonal() == 0.0
         if mixture.n_components == 1 and is_fixed.any():
@@ -378,9 +400,10 @@ def fit_mixed_model(
     zero variance (None: all vary).  With Gaussian targets, EM keeps the means of coefficients
     without variance at their start (see `settle`).
     """
-    options: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "accelerate": True}
     basis = np.eye(source.n_features) if basis is None else basis
-    options["restrict"] = None if covariance == "full" else partial(keep_diagonal, basis=basis)
+    m_step = MStep(restrict=None if covariance == "full" else partial(keep_diagonal, basis=basis))
+    options: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "accelerate": True}
+    options["m_step"] = m_step
     if start is not None and covariance != "none":
         return em(source, start, **options).mixture
     totals, d = source.totals(), source.n_features
@@ -414,7 +437,6 @@ def fit_mixture(
     n_components: int,
     *,
     seed: list[int],
-    start: Mixture | None = None,
     learn_mean: bool = True,
     n_starts: int = 3,
     short_iter: int = 8,
@@ -425,34 +447,21 @@ def fit_mixture(
     ``single`` is the mixed model of the same tasks (K = 1).  Each start clusters the tasks.
     ``n_starts`` starts cluster them by the line along which the coefficients of a task deviate from
     the mean, and one start by the direction of this deviation. If there is side information, one
-    more start clusters the tasks by it.  A given ``start``, a fit to other tasks of the same
-    population, replaces these starts.
+    more start clusters the tasks by it.
     """
-    # Shrinkage prevents a component with few tasks from collapsing onto them.
-    shrinkage = Shrinkage(COMPONENT_SHRINKAGE, single.covariances[0])
-    options: dict[str, Any] = {"learn_mean": learn_mean, "shrinkage": shrinkage}
-    if start is not None:
-        return em(tasks, start, max_iter=20, accelerate=True, **options).mixture
+    m_step = step_of_mixture(single, learn_mean)
     if not tasks.is_gaussian:
         # A mixture for the Gaussian sites is a good enough start, and much faster to fit.
         sites, unit = tasks.gaussian(single)
-        settings: dict[str, Any] = {
-            "learn_mean": learn_mean,
-            "n_starts": n_starts,
-            "short_iter": short_iter,
-        }
-        found = fit_mixture(sites, unit, n_components, seed=seed, max_iter=max_iter, **settings)
+        settings: dict[str, Any] = {"learn_mean": learn_mean, "n_starts": n_starts}
+        settings |= {"short_iter": short_iter, "max_iter": max_iter}
+        found = fit_mixture(sites, unit, n_components, seed=seed, **settings)
         start = replace(found, noise=single.noise)
-        return em(tasks, start, max_iter=max_iter, accelerate=True, **options).mixture
+        return em(tasks, start, max_iter=max_iter, m_step=m_step, accelerate=True).mixture
     # All starts share the E-step of the single model and differ in how they cluster the tasks.
     expected = tasks.posterior(single, Want(means=True, sums=True))
-    deviations, common = expected.means[:, 0] - single.means[0], expected.sums
-    # Unit vectors along the deviations, and the products u uᵀ, which are the same for u and −u.
-    norms = np.linalg.norm(deviations, axis=1, keepdims=True)
-    directions = deviations / np.where(norms > 0, norms, 1.0)
-    i, j = np.triu_indices(directions.shape[1])
-    lines = directions[:, i] * directions[:, j] * np.where(i == j, 1.0, np.sqrt(2.0))
-    totals, rng = tasks.totals(), np.random.default_rng(seed)
+    deviations, rng = expected.means[:, 0] - single.means[0], np.random.default_rng(seed)
+    lines, directions = _directions(deviations)
     groupings = [lines] * n_starts + [directions]
     if tasks.side is not None:
         groupings.append(tasks.side)
@@ -460,15 +469,33 @@ def fit_mixture(
         np.repeat(part, n_components, axis=0) for part in (single.means, single.covariances)
     )
     repeated = Mixture(np.full(n_components, 1.0 / n_components), means, W, single.noise)
-    runs: list[EMResult] = []
+    totals, runs = tasks.totals(), list[EMResult]()
     for grouping in groupings:
         groups = _group(grouping, n_components, rng)
         shares = np.full((len(tasks), n_components), 0.1 / n_components)
         shares[np.arange(len(tasks)), groups] += 0.9
-        start = maximise(totals, repeated, _group_sums(common, deviations, shares), **options)
-        runs.append(em(tasks, start, max_iter=short_iter - 1, **options))
+        sums = _group_sums(expected.sums, deviations, shares)
+        start = m_step(tasks, totals, repeated, Summed(sums))
+        runs.append(em(tasks, start, max_iter=short_iter - 1, m_step=m_step))
     best = max(runs, key=lambda run: run.log_evidence).mixture
-    return em(tasks, best, max_iter=max_iter, accelerate=True, **options).mixture
+    return em(tasks, best, max_iter=max_iter, m_step=m_step, accelerate=True).mixture
+
+
+def step_of_mixture(single: Mixture, learn_mean: bool = True) -> MStep:
+    """Return M-steps with a shrinkage that prevents a component with few tasks from collapsing onto
+    them.
+    """
+    return MStep(learn_mean, Shrinkage(COMPONENT_SHRINKAGE, single.covariances[0]))
+
+
+def _directions(deviations: Array) -> tuple[Array, Array]:
+    """Return the products u uᵀ, which are the same for u and −u, and the unit vectors u along the
+    deviations.
+    """
+    norms = np.linalg.norm(deviations, axis=1, keepdims=True)
+    u = deviations / np.where(norms > 0, norms, 1.0)
+    i, j = np.triu_indices(u.shape[1])
+    return u[:, i] * u[:, j] * np.where(i == j, 1.0, np.sqrt(2.0)), u
 
 
 def _group_sums(common: Sums, deviations: Array, shares: Array) -> Sums:

@@ -102,12 +102,11 @@ def mean_covariance(
     model: Mixture,
     tasks: Tasks,
     *,
-    learn_mean: bool,
     side: SideFit | None = None,
     repeated: float = 1.0,
     times: float = 1.0,
-) -> MeanCovariance | None:
-    """Return the covariance of the errors of b and Γ; None if neither was estimated.
+) -> MeanCovariance:
+    """Return the covariance of the errors of b and Γ.
 
     Γ was estimated from ``repeated`` times as many tasks as given, and b from ``times`` times as
     many as Γ, because `Structure.refine` in `selection` does not update Γ.  The standard error
@@ -124,10 +123,7 @@ def mean_covariance(
     # Rounding errors of a constant column would be collinear with the intercept.
     is_used = np.append(used_columns(information[:d, :d]), np.ones(len(information) - d, bool))
     information *= np.outer(is_used, is_used)
-    first = 0 if learn_mean else d
-    if first == len(information):
-        return None
-    covariance = _inverse(information[first:, first:])
+    covariance = _inverse(information)
     # The linear map from these parameters to the entries of (b, Γ); entries that depend on none of
     # them are dropped.
     entries = np.zeros((1 + len(features), d, len(information)))
@@ -137,7 +133,6 @@ def mean_covariance(
         block = np.sqrt(term.effect.relevance) * np.kron(term.R[features], term.L)
         entries[1:, :, at : at + term.size] = block.reshape(len(features), d, term.size)
         at += term.size
-    entries = entries[:, :, first:]
     column, row = np.nonzero(entries.any(axis=2))
     chosen = entries[column, row]
     unknown = chosen @ np.isnan(np.diag(covariance)) != 0

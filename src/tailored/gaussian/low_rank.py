@@ -24,7 +24,7 @@ from scipy.special import logsumexp, softmax
 
 from .._utils.records import cached_property
 from ..tasks.rows import Array
-from .em import em, fit_mixture
+from .em import MStep, em, fit_mixture
 from .mixture import Mixture
 from .moments import Moments
 from .rows import TaskRows, Tasks
@@ -323,7 +323,7 @@ def mixture_of_scores(tasks: Moments, n_components: int, seed: Sequence[int]) ->
     q = tasks.n_features
     single = Mixture(np.ones(1), np.zeros((1, q)), np.eye(q)[None], 1.0)
     if n_components == 1:
-        return em(tasks, single, max_iter=20, learn_mean=False).mixture
+        return em(tasks, single, max_iter=20, m_step=MStep(learn_mean=False)).mixture
     return fit_mixture(tasks, single, n_components, seed=list(seed), learn_mean=False, n_starts=8)
 
 

@@ -462,9 +462,9 @@ class Layout(NamedTuple):
     def of(cls, K: int, d: int, n_groups: int) -> Self:
         n_packed = d * (d + 1) // 2
         sizes = [n_packed + d, d, d, d * d, n_groups * (d + 1), n_groups * n_packed]
-        starts = [0, *np.cumsum([K * size for size in sizes]).tolist()]
+        starts: list[int] = [0, *np.cumsum([K * size for size in sizes]).tolist()]
         free = starts[-1] + 2
-        return cls(*starts, free, free + 2 + 2 * d + 2 * d * (d + 1))
+        return cls._make([*starts, free, free + 2 + 2 * d + 2 * d * (d + 1)])
 
 
 #: Each thread keeps a workspace of up to 4 MB for reuse, because allocation takes time.
@@ -535,7 +535,7 @@ def _group(ranks: Index, scratch: Any, d: int, k: int, g: int) -> tuple[int, ...
 
 @njit(**PART)
 def _add_evidence(given: Any, prior: Any, joint: Array, scratch: Any, n: int) -> None:
-    """Factorise the systems of a chunk of n tasks, solve them, and add log p(y | k) to ``joint``."""
+    """Solve the systems of a chunk of n tasks, and add log p(y | k) to ``joint``."""
     keep_separate()
     gram, cross, _, sizes = given
     ranks, precisions, log_determinants, noise = prior

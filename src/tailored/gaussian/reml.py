@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +98,11 @@ class Criterion:
             y,
             *rest,
         )
+
+    @cached_property
+    def squares(self) -> Array:
+        """The sums of the squares of the columns of Z over all rows, (q,)."""
+        return (self.loadings.T @ self.tasks.totals().gram @ self.loadings).diagonal()
 
     @cached_property
     def square(self) -> float:
@@ -183,41 +188,109 @@ def maximise_restricted(
     The random effects u in ``w = basis @ u`` have a covariance that is zero outside ``pattern`` (d,
     d). The log likelihood is None for maximum likelihood with a shrunk Γ.
     """
-    totals, basis = tasks.totals(), np.eye(tasks.n_features) if basis is None else basis
-    v = np.flatnonzero(pattern.diagonal() & used_columns(totals.gram))
-    loadings, inverse, allowed = basis[:, v], np.linalg.inv(basis)[v], pattern[np.ix_(v, v)]
-    criterion = Criterion(tasks, loadings, terms, is_restricted)
-    before = inverse @ start.covariances[0] @ inverse.T
-    # Variances start at their present values, but not below a fraction of the error variance of one
-    # task's own estimate.
-    squares = (loadings.T @ totals.gram @ loadings).diagonal()
-    visible = start.noise * len(tasks) / squares
-    unit = np.sqrt(np.maximum(before.diagonal(), LEAST_START**2 * visible))
-    entries = np.nonzero(np.tril(allowed))
-    relative = before / np.outer(unit, unit) * allowed
-    root = np.linalg.cholesky(
-        relative + np.eye(len(v)) * np.maximum(1e-4, 1.0 - relative.diagonal())
-    )
-    floor = NOISE_PART * noise_floor(totals)
+    basis = np.eye(tasks.n_features) if basis is None else basis
+    v = np.flatnonzero(pattern.diagonal() & used_columns(tasks.totals().gram))
+    criterion = Criterion(tasks, basis[:, v], terms, is_restricted)
+    inverse = np.asarray(np.linalg.inv(basis)[v], dtype=np.float64)
+    objective = Objective.of(criterion, pattern[np.ix_(v, v)], start, inverse)
+    W, noise = objective.parameters(_search(objective, objective.starts(basis)))
+    value, _, _, fixed, _ = criterion(W, noise)
+    Q = criterion.directions[0]
+    b, z = np.split(fixed, [Q.shape[1]])
+    covariances = (criterion.loadings @ W @ criterion.loadings.T)[None]
+    model = replace(start, means=(Q @ b)[None], covariances=covariances, noise=noise)
+    if terms:
+        model = replace(model, side=side_effects(tasks, terms, z))
+    if terms and not is_restricted:
+        return model, None
+    return model, criterion.log_likelihood(value)
 
-    def unpacked(parameters: Array) -> tuple[Array, float]:
-        factor = np.zeros((len(v), len(v)))
-        factor[entries] = parameters[:-1]
-        return factor * unit[:, None], floor + float(np.exp(np.clip(parameters[-1], -200.0, 200.0)))
 
-    def objective(parameters: Array) -> tuple[float, Array, Array]:
-        factor, noise = unpacked(parameters)
-        found = criterion(factor @ factor.T, noise)
-        i, j = entries
-        gradient = 2.0 * (found.of_W @ factor)[entries] * unit[i]
-        share = 1.0 - floor / noise
+@dataclass(frozen=True)
+class Objective:
+    """The criterion as a function of x: the free entries of the lower triangular F in ``W = (unit
+    F)(unit F)ᵀ``, and log(σ² − floor).
+    """
+
+    criterion: Criterion
+    unit: Array  # (q,) typical standard deviations
+    entries: tuple[NDArray[np.intp], NDArray[np.intp]]  # rows and columns of the free entries
+    floor: float  # smallest noise variance
+    before: Array  # (q, q) W at the start
+    noise: float  # σ² at the start
+
+    @classmethod
+    def of(
+        cls, criterion: Criterion, allowed: NDArray[np.bool_], start: Mixture, inverse: Array
+    ) -> Self:
+        """Return the objective for a W that is zero where it is not ``allowed`` (q, q)."""
+        before = inverse @ start.covariances[0] @ inverse.T
+        # Variances start at their present values, but not below a fraction of the error variance of
+        # one task's own estimate.
+        visible = start.noise * len(criterion.tasks) / criterion.squares
+        unit = np.sqrt(np.maximum(before.diagonal(), LEAST_START**2 * visible))
+        floor = NOISE_PART * noise_floor(criterion.tasks.totals())
+        i, j = np.nonzero(np.tril(allowed))
+        return cls(criterion, unit, (i, j), floor, before * allowed, start.noise)
+
+    def parameters(self, x: Array) -> tuple[Array, float]:
+        """Return W (q, q) and σ²."""
+        factor = self._factor(x)
+        noise = self.floor + float(np.exp(np.clip(x[-1], -200.0, 200.0)))
+        return factor @ factor.T, noise
+
+    def _factor(self, x: Array) -> Array:
+        factor = np.zeros((len(self.unit), len(self.unit)))
+        factor[self.entries] = x[:-1]
+        return factor * self.unit[:, None]
+
+    def _point(self, factor: Array, noise: float) -> Array:
+        return np.append(factor[self.entries], np.log(noise))
+
+    @property
+    def has_information(self) -> bool:
+        """Whether second derivatives are computed."""
+        return len(self.unit) <= NEWTON_EFFECTS
+
+    def starts(self, basis: Array) -> list[Array]:
+        """Return the points where searches start; the first is the model before."""
+        relative = self.before / np.outer(self.unit, self.unit)
+        missing = np.maximum(1e-4, 1.0 - relative.diagonal())
+        root = np.linalg.cholesky(relative + np.diag(missing))
+        found = [self._point(root, max(self.noise - self.floor, 0.1 * self.noise))]
+        if not self.has_information:
+            return found
+        variances, noise = self.criterion.single_tasks
+        found.append(self._point(np.diag(np.sqrt(variances) / self.unit), noise))
+        if basis[-1, :-1].any():
+            # If columns are far from zero, there are several maxima: also start with the whole
+            # variance in one effect.
+            squares, n_rows = self.criterion.squares, self.criterion.tasks.n_rows
+            loadings = self.criterion.loadings
+            gram = loadings.T @ self.criterion.tasks.totals().gram @ loadings
+            half = 0.5 * (self.noise + float(np.sum(self.before * gram)) / n_rows)
+            even = np.sqrt(half * n_rows / squares) / self.unit
+            ones = np.eye(len(self.unit), dtype=bool)
+            found += [self._point(np.diag(even * np.where(own, 1.0, 1e-3)), half) for own in ones]
+        return found
+
+    def __call__(self, x: Array) -> tuple[float, Array, Array]:
+        """Return the value, the gradient, and the information, if it is computed."""
+        factor, (W, noise), (i, j), unit = (
+            self._factor(x),
+            self.parameters(x),
+            self.entries,
+            self.unit,
+        )
+        found = self.criterion(W, noise)
+        gradient = 2.0 * (found.of_W @ factor)[i, j] * unit[i]
+        share = 1.0 - self.floor / noise
         information = np.empty((0, 0))
-        if len(v) <= NEWTON_EFFECTS:
-            moves = np.zeros((len(i), len(v), len(v)))  # derivatives of W
+        if self.has_information:
+            moves = np.zeros((len(i), *W.shape))  # derivatives of W
             moves[np.arange(len(i)), i] = (factor[:, j] * unit[i]).T
-            information = _information(
-                moves + moves.transpose(0, 2, 1), factor @ factor.T, found.S, tasks.n_rows
-            )
+            moves = moves + moves.transpose(0, 2, 1)
+            information = _information(moves, W, found.S, self.criterion.tasks.n_rows)
             # The second derivatives of W matter where a variance is zero.
             curved = 2.0 * found.of_W[np.ix_(i, i)] * np.outer(unit[i], unit[i])
             information[:-1, :-1] += curved * (j[:, None] == j)
@@ -225,51 +298,35 @@ def maximise_restricted(
             information[:, -1] *= share
         return found.value, np.append(gradient, share * found.of_log_noise), information
 
-    starts = [np.append(root[entries], np.log(max(start.noise - floor, 0.1 * start.noise)))]
-    variances, noise = criterion.single_tasks
-    ends = [(np.sqrt(variances) / unit, noise)]
-    if basis[-1, :-1].any():
-        # If columns are far from zero, there are several maxima: also start with the whole variance
-        # in one effect.
-        between = float(np.sum(before * (loadings.T @ totals.gram @ loadings))) / tasks.n_rows
-        half = 0.5 * (start.noise + between)
-        even = np.sqrt(half * tasks.n_rows / squares) / unit
-        ends += [(even * np.where(own, 1.0, 1e-3), half) for own in np.eye(len(v))]
-    if len(v) <= NEWTON_EFFECTS:
-        starts += [np.append(np.diag(sizes)[entries], np.log(noise)) for sizes, noise in ends]
-        found = min(
-            (_newton(objective, x, NEWTON_STEPS) for x in starts), key=lambda end: end.value
-        )
-    else:
-        found = End(starts[0], np.inf, np.inf)
-    best, is_unfinished = found.x, False
-    if found.gain > CONVERGED:
-        options = {"maxiter": MOST_STEPS, "gtol": 1e-7 * len(tasks), "ftol": 1e-13}
-        search = minimize(
-            lambda x: objective(x)[:2], best, jac=True, method="L-BFGS-B", options=options
-        )
-        if search.fun < found.value:
-            best, is_unfinished = search.x, search.status == 1
-            if len(v) <= NEWTON_EFFECTS:
-                best = _newton(objective, best, NEWTON_STEPS).x
-    if is_unfinished:
+
+def _search(objective: Objective, starts: Sequence[Array]) -> Array:
+    """Return the best end of Newton's method from each start, continued by L-BFGS if it has not
+    converged.
+    """
+    found = End(starts[0], np.inf, np.inf)
+    if objective.has_information:
+        ends = (_newton(objective, x, NEWTON_STEPS) for x in starts)
+        found = min(ends, key=lambda end: end.value)
+    if found.gain <= CONVERGED:
+        return found.x
+    n_tasks = len(objective.criterion.tasks)
+    search = minimize(
+        lambda x: objective(x)[:2],
+        found.x,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": MOST_STEPS, "gtol": 1e-7 * n_tasks, "ftol": 1e-13},
+    )
+    if not search.fun < found.value:
+        return found.x
+    if search.status == 1:
         warn(
             f"fit: the search for the variances stopped after {MOST_STEPS} steps, so they may be "
             "inaccurate. Leave out collinear columns, or list fewer columns in `varying`.",
             ConvergenceWarning,
         )
-    factor, noise = unpacked(best)
-    value, _, _, fixed, _ = criterion(factor @ factor.T, noise)
-    root = loadings @ factor
-    W = root @ root.T
-    Q = criterion.directions[0]
-    b, z = np.split(fixed, [Q.shape[1]])
-    model = replace(start, means=(Q @ b)[None], covariances=W[None], noise=noise)
-    if terms:
-        model = replace(model, side=side_effects(tasks, terms, z))
-    if terms and not is_restricted:
-        return model, None
-    return model, criterion.log_likelihood(value)
+    best = np.asarray(search.x)
+    return _newton(objective, best, NEWTON_STEPS).x if objective.has_information else best
 
 
 def _information(moves: Array, W: Array, S: Array, n_rows: float) -> Array:

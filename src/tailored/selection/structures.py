@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gaussian.em import (
+    MStep,
     Source,
     em,
     fit_mixed_model,
@@ -116,8 +117,7 @@ class Structure:
             model,
             max_iter=20,
             accelerate=self.is_accelerated,
-            restrict=self.restrict,
-            shrinkage=self.shrinkage(model),
+            m_step=MStep(shrinkage=self.shrinkage(model), restrict=self.restrict),
         ).mixture
         return mean_from_sums(source, model) if is_fixed else model
 
@@ -252,7 +252,8 @@ class MixedModel(Structure):
         steps = 100 if d < len(tasks) else WIDE_STEPS
         if self.pseudo_tasks:
             plain, weaker = after
-            model = em(tasks, weaker, max_iter=steps, shrinkage=self.shrinkage(plain)).mixture
+            m_step = MStep(shrinkage=self.shrinkage(plain))
+            model = em(tasks, weaker, max_iter=steps, m_step=m_step).mixture
         else:
             model = self._likely(training, start, steps)
         varies = self.pattern(d).diagonal()
@@ -264,7 +265,8 @@ class MixedModel(Structure):
             # The start has the means of the plain model, so one update is enough.
             model = most_likely_mean(tasks, model)
         elif tasks.is_gaussian:
-            model = settle(tasks, model, restrict=self.restrict, max_iter=steps, tol=1e-9)
+            m_step = MStep(restrict=self.restrict)
+            model = settle(tasks, model, m_step=m_step, max_iter=steps, tol=1e-9)
         return replace(model, covariances=model.covariances * np.outer(varies, varies))
 
     def _likely(self, training: Training, start: Mixture | None, steps: int) -> Mixture:

@@ -121,10 +121,8 @@ def training_summary(
 
     def mean_errors(model: Mixture, share: float = 1.0) -> MeanCovariance | None:
         times = share * counts[0] / len(data)
-        found = mean_covariance(
-            model, statistics, learn_mean=True, side=side_fit, repeated=repeated, times=times
-        )
-        if found is None or state.effects is None:
+        found = mean_covariance(model, statistics, side=side_fit, repeated=repeated, times=times)
+        if state.effects is None:
             return found
         return found.plus(state.effects.mean_errors / data.scaling.target**2)
 

@@ -7,7 +7,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ...gaussian.em import COMPONENT_SHRINKAGE, em, fit_mixture, truncate
+from ...gaussian.em import (
+    COMPONENT_SHRINKAGE,
+    MStep,
+    em,
+    fit_mixture,
+    step_of_mixture,
+    truncate,
+)
 from ...gaussian.mixture import Mixture, Shrinkage
 from ...gaussian.normality import non_normality
 from ...gaussian.side import Group, best_gain, unit_root
@@ -54,7 +61,10 @@ class MixtureModel(Structure):
             # EM does not change the range of W, so it refits only the remaining directions.
             return em(training.tasks, truncate(before, self.truncation), max_iter=15).mixture
         tasks, seed = training.tasks, training.seed
-        return fit_mixture(tasks, before, self.n_components, seed=seed, start=start)
+        if start is not None:  # a fit to other tasks of the same population
+            m_step = step_of_mixture(before)
+            return em(tasks, start, max_iter=20, m_step=m_step, accelerate=True).mixture
+        return fit_mixture(tasks, before, self.n_components, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -144,7 +154,8 @@ def with_gates(training: Training, start: Mixture, max_iter: int) -> Mixture:
     penalties = gate_penalties(training.tasks.side, training.groups, shares)
     if not np.isfinite(penalties).any():
         return start
-    return em(training.tasks, start, gate_penalty=penalties, max_iter=max_iter).mixture
+    m_step = MStep(gate_penalty=penalties)
+    return em(training.tasks, start, max_iter=max_iter, m_step=m_step).mixture
 
 
 def gate_penalties(side: Array, groups: Sequence[Group], shares: Array) -> Array:
