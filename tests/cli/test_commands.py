@@ -536,7 +536,7 @@ def test_each_combination_of_several_columns_is_a_task(folder, tmp_path):
         (["fit", "{}/pupils.csv", *ROLES, "-o", "n" * 300], "--out: "),
         (["predict", "{model}", "{}/new.csv", "-o", ""], "--out: . is a folder"),
         (["fit", "", *ROLES], "there is no file ''"),
-        (["predict", "{model}", "{}/repeated.csv"], "several columns with the name 'hours'"),
+        (["predict", "{model}", "{}/repeated.csv"], "got: - 'hours' 2 times"),
         (["fit", "{}/ragged.csv", *ROLES], "ragged.csv cannot be read (CSV parse error: Expected 3 columns, got 4). Give"),
         (["fit", "{}/escape.csv", "--task", "school", "--target", "score"], "Did you mean 'sch\\x1b[31mool'"),
         (["fit", "{}/pupils.csv", *ROLES, "-o", "{}"], "--out: {} is a folder"),
@@ -648,7 +648,7 @@ def test_hints_for_binary_targets_and_counts(calls, hint, tmp_path, monkeypatch)
     roles = ("--task", "nest", "--target", "calls")
     found = run("fit", data, *roles, "-o", model).stderr
     assert (hint in found) if hint else ("hint" not in found)
-    notes = " ".join(TaskSet.from_frame(frame, task="nest", target="calls").describe().notes)
+    notes = TaskSet.from_frame(frame, task="nest", target="calls").describe().caption
     assert ("EmpiricalBayesClassifier" in notes) == (calls == [0, 1])
     assert ("loss='poisson'" in notes) == (calls == [0, 1, 3])
     if calls == [0, 1]:

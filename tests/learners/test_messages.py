@@ -221,11 +221,11 @@ def test_columns_of_tasks_become_side_information_as_the_warning_says(tmp_path):
     for call, code in (
         (
             lambda: learner.fit(X.to_numpy(), frame["y"], groups=groups),
-            "pass side_info=X[:, [1]], and X without",
+            "constant within every task: 1. To make them side information, pass them as side_info",
         ),
         (
             lambda: learner.fit(X, frame["y"], groups=groups),
-            "pass side_info=X[['size']].to_numpy(), and X without",
+            "constant within every task: size. To make them side information, pass them as side_info",
         ),
         (
             lambda: learner.fit(TaskSet.from_frame(frame, features=["x", "size", "kind"], **roles)),

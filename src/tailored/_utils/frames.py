@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
@@ -62,16 +61,14 @@ def read_frame(data: Any, name: str) -> Frame:
     """Return `data` as a narwhals dataframe in memory; raise TypeError if it is not a dataframe."""
     if not is_frame(data):
         lazy = " Call .collect() on a lazy frame." if hasattr(data, "collect") else ""
-        expected = "a dataframe (pandas, polars or pyarrow)"
-        raise TypeError(f"{name} must be {expected}; got {type(data).__name__}.{lazy}")
+        raise TypeError(
+            f"{name} must be a dataframe (pandas, polars or pyarrow); got "
+            f"{type(data).__name__}.{lazy}"
+        )
     try:
         return nw.from_native(data.compute() if is_dask(data) else data, eager_only=True)
-    except DuplicateError:
-        names = getattr(data, "column_names", None)
-        counts = Counter(list(data.columns if names is None else names))
-        repeated = [column for column, count in counts.items() if count > 1]
-        found = f"{name} has several columns with the name {name_some(repeated)}"
-        raise ValueError(f"{found}. Rename them, or keep only one.") from None
+    except DuplicateError as error:  # it names the columns
+        raise ValueError(f"{name}: {error}") from None
 
 
 def other_columns(names: Iterable[str], excluded: Container[str | None]) -> list[str]:
@@ -93,34 +90,28 @@ def check_columns(frame: Frame, name: str, columns: object, taken: Sequence[str]
     columns = list(columns)
     for i, column in enumerate(columns):
         if not isinstance(column, str):
-            advice = "Rename the columns, for example with frame.columns.astype(str)."
-            raise TypeError(f"{name}: column names must be strings; got {column!r}. {advice}")
-        _refuse_index(frame, name, column)
+            raise TypeError(
+                f"{name}: column names must be strings; got {column!r}. Rename the columns, for "
+                "example with frame.columns.astype(str)."
+            )
         check_choice(name, column, frame.columns)
         if column in columns[:i]:
             raise ValueError(f"{name} names the column {column!r} twice. Name it once.")
         if column in taken:
-            found = f"{name} names the column {column!r}, as another argument does"
-            raise ValueError(f"{found}. Choose another one.")
+            raise ValueError(
+                f"{name} names the column {column!r}, as another argument does. Choose another one."
+            )
     return columns
-
-
-def _refuse_index(frame: Frame, name: str, column: str) -> None:
-    """Raise ValueError if a name is not that of a column, but of the index of a pandas frame."""
-    index = nw.maybe_get_index(frame) if isinstance(frame, nw.DataFrame) else None
-    if column not in frame.columns and index is not None and column in index.names:
-        raise ValueError(
-            f"{name}: {column!r} is in the index of the frame. Call frame.reset_index() first."
-        )
 
 
 def require_columns(frame: Frame, name: str, columns: Iterable[str]) -> None:
     """Raise ValueError if a frame lacks some of the columns."""
     missing = [column for column in columns if column not in frame.columns]
     if missing:
-        _refuse_index(frame, name, missing[0])
-        found = name_some(frame.columns, 12) or "no columns"
-        raise ValueError(f"{name}: the frame has no column {name_some(missing)}; it has {found}.")
+        raise ValueError(
+            f"{name}: the frame has no column {name_some(missing)}; it has "
+            f"{name_some(frame.columns, 12) or 'no columns'}."
+        )
 
 
 def numeric_column(column: Column, title: str) -> np.ndarray:

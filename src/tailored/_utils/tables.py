@@ -94,7 +94,10 @@ class Table:
             for row, sentence in zip(rows, [self.sentences, *sentences], strict=True):
                 lines += wrap(sentence or "-", f"{row}  ", " " * (len(row) + 2))
             lines.append("")
-        return printable("\n".join([*lines, *wrap(text, "  ")] if text else lines[:-1]))
+        below = [line for part in text.splitlines() for line in wrap(part, "  ")]
+        return printable("\n".join([*lines, *below] if text else lines[:-1]))
+
+    __repr__ = __str__
 
     @property
     def html(self) -> str:

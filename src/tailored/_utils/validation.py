@@ -224,23 +224,11 @@ def check_target(y: Any, n_rows: int) -> np.ndarray:
         refuse_masked("y", y)
         with numbers_of("y"):
             y = np.asarray(y)
-        text = None
-        if y.dtype == object:
-            text = next((v for v in y.ravel() if isinstance(v, str | bytes | dict | list)), None)
-        if y.dtype.kind not in "biufcO" or text is not None:
-            found = f"dtype {y.dtype}" if text is None else repr(text)
-            raise ValueError(f"y must hold numbers; got {found}. Encode the target as numbers.")
-        if y.ndim:
-            with numbers_of("y"):
-                y = check_array(
-                    y,
-                    input_name="y",
-                    dtype=np.float64,
-                    ensure_2d=False,
-                    ensure_all_finite=False,
-                    ensure_min_samples=0,
+            if y.dtype.kind not in "biufcO":
+                raise ValueError(
+                    f"y must hold numbers; got dtype {y.dtype}. Encode the target as numbers."
                 )
-        y = column_or_1d(y, warn=True)
+            y = column_or_1d(y, dtype=np.float64, warn=True)
     if y.shape[0] != n_rows:
         found = f"X has {n_rows} rows, y has {y.shape[0]}"
         raise ValueError(f"Found input variables with inconsistent numbers of samples: {found}.")
@@ -265,26 +253,25 @@ def check_finite(
     with np.errstate(over="ignore", invalid="ignore"):
         if math.isfinite(flat.sum()):
             return
-    positions = np.argwhere(~np.isfinite(flat))
-    if not len(positions):
+    bad = ~np.isfinite(flat)
+    if not bad.any():
         return
-    value = flat[tuple(positions[0])]
-    rows, column = positions[:, 0], positions[0, 1:].tolist()
-    if sp.issparse(values):
-        rows, column = (
-            np.searchsorted(values.indptr, rows, "right") - 1,
-            [int(values.indices[rows[0]])],
-        )
-    at = "".join(f", column {j if columns is None else repr(columns[j])}" for j in column)
+    if sp.issparse(values):  # the stored entries have the same order in COO format
+        rows, *column = (axis[bad] for axis in values.tocoo().coords)
+    else:
+        rows, *column = np.nonzero(bad)
+    where_column = "".join(
+        f", column {j[0] if columns is None else repr(columns[j[0]])}" for j in column
+    )
     what = "NaN"
-    if not np.isnan(value):
-        what, advice = (
-            "infinity or a value too large for dtype('float64')",
-            "Remove or replace these values.",
-        )
+    if not np.isnan(flat[bad][0]):
+        what = "infinity or a value too large for dtype('float64')"
+        advice = "Remove or replace these values."
     count = len(np.unique(rows))
     more = f" ({count} such rows in all)" if count > 1 else ""
-    raise ValueError(f"Input {name} contains {what}: {where(int(rows[0]))}{at}{more}. {advice}")
+    raise ValueError(
+        f"Input {name} contains {what}: {where(int(rows[0]))}{where_column}{more}. {advice}"
+    )
 
 
 def native(labels: np.ndarray) -> list[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
@@ -201,7 +201,8 @@ class Fit(TableCommand):
             note(f"hint: {with_options(hint)}")
         learner.set_params(progress=sys.stderr.isatty()).fit(tasks)
         learner.save(self.out)
-        say(f"{learner.summary()}\n\n{tasks.describe().table}")
+        columns = replace(tasks.describe(), title="", caption="")
+        say(f"{learner.summary()}\n\n{columns}")
         option = "" if self.side_info is None else f" --side-info {shlex.quote(self.side_info)}"
         model = shlex.quote(str(self.out))
         following = f"tailored predict {model} NEW.csv{option} -o predictions.csv"

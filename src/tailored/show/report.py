@@ -79,7 +79,7 @@ def write_report(path: Path | str, learner: Any, tasks: TaskSet, evaluation: Any
         sections |= _coefficients(shown, coded, target)
     model = (replace(each, verdict=()).html for each in summaries)
     # Notes are for those who have not fitted a model yet, such as on targets that may be counts.
-    data = replace(tasks.describe(), notes=[])
+    data = replace(tasks.describe(), caption="")
     sections |= {"Model": "".join(model), "Data": f"<pre>{escape(str(data))}</pre>"}
     write_atomically(path, _page(title, opening, sections).encode())
     return Path(path)

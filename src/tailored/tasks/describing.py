@@ -3,70 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from .._utils.progress import printable
-from .._utils.tables import Table, plural, wrap
+from .._utils.tables import Table, format_number, plural, wrap
 from .._utils.validation import is_missing
-from .encoding import CategoryEncoding, ColumnEncoding, Encoding, list_some
+from .encoding import ColumnEncoding, Encoding, list_some, side_encoding
 
 if TYPE_CHECKING:
     from .task_set import TaskSet
 
 
-@dataclass(frozen=True)
-class Description:
-    """Content of a `TaskSet` and how it was read; prints as text with a table."""
-
-    numbers: list[str]  # sentences about the numbers of tasks, rows, columns and dropped rows
-    table: Table  # a row for each column: its name, "feature" or "side info", kind, and encoding
-    notes: list[str]  # on few tasks, constant columns, binary targets or counts, and task columns
-
-    @classmethod
-    def of(cls, tasks: TaskSet) -> Description:
-        encoding = tasks.encoding or Encoding(None, None)
-        task = f" ({' × '.join(encoding.task_columns)})" if encoding.task_columns else ""
-        target = f", target {encoding.target}" if encoding.target else ""
-        rows = list(_columns(tasks))
-        dropped = [f"{plural(count, 'row')} with {reason}" for reason, count in encoding.dropped]
-        dropped += [f"{column.name} (constant)" for column in encoding.features if not column.names]
-        n_features = len(rows) - tasks.n_side_info
-        sizes = tasks.sizes if len(tasks) else np.zeros(1)
-        numbers = [
-            f"{plural(len(tasks), 'task')}{task}, {plural(len(tasks.y), 'row')}{target}",
-            f"rows per task: {_range(sizes)}, median {_number(np.median(sizes))}",
-            f"columns: {plural(n_features, 'feature')}, {tasks.n_side_info} of side information",
-            f"dropped: {', '.join(dropped) or 'nothing'}",
-        ]
-        header = ("column", "role", "kind", "read as")
-        table = Table.of_rows("", header, rows, n_printed=40, sentences="read as")
-        notes = data_notes(tasks)
-        if not encoding.classes and (hint := hint_about_target(tasks.y)):
-            notes.append(hint)
-        if len(encoding.task_columns) > 1:
-            notes.append(f"each combination of {' and '.join(encoding.task_columns)} is one task")
-        return cls(numbers, table, notes)
-
-    def to_frame(self) -> Any:
-        """Return the table of columns as a pandas DataFrame, or as a structured array without
-        pandas.
-        """
-        return self.table.frame
-
-    def __str__(self) -> str:
-        lines = [line for part in self.numbers for line in wrap(part, further="  ")]
-        if len(self.table):
-            lines += ["", str(self.table)]
-        for note in self.notes:
-            lines += ["", *wrap(f"note: {note}", further="  ")]
-        return printable("\n".join(lines))
-
-    __repr__ = __str__
+def describe(tasks: TaskSet) -> Table:
+    """Tabulate the columns of tasks and how they were read; the title has numbers of tasks, rows
+    and columns, and the caption has notes.
+    """
+    encoding = tasks.encoding or Encoding(None, None)
+    task = f" ({' × '.join(encoding.task_columns)})" if encoding.task_columns else ""
+    target = f", target {encoding.target}" if encoding.target else ""
+    rows = list(_columns(tasks))
+    dropped = [f"{plural(count, 'row')} with {reason}" for reason, count in encoding.dropped]
+    dropped += [f"{column.name} (constant)" for column in encoding.features if not column.names]
+    n_features = len(rows) - tasks.n_side_info
+    sizes = tasks.sizes if len(tasks) else np.zeros(1)
+    numbers = [
+        f"{plural(len(tasks), 'task')}{task}, {plural(len(tasks.y), 'row')}{target}",
+        f"rows per task: {_range(sizes)}, median {format_number(np.median(sizes))}",
+        f"columns: {plural(n_features, 'feature')}, {tasks.n_side_info} of side information",
+        f"dropped: {', '.join(dropped) or 'nothing'}",
+    ]
+    notes = data_notes(tasks)
+    if not encoding.classes and (hint := hint_about_target(tasks.y)):
+        notes.append(hint)
+    if len(encoding.task_columns) > 1:
+        notes.append(f"each combination of {' and '.join(encoding.task_columns)} is one task")
+    return Table.of_rows(
+        "\n".join(line for part in numbers for line in wrap(part, further="  ")),
+        ("column", "role", "kind", "read as"),
+        rows,
+        "\n".join(f"note: {note}" for note in notes),
+        n_printed=40,
+        sentences="read as",
+    )
 
 
 def _columns(tasks: TaskSet) -> Iterator[tuple[str, ...]]:
@@ -82,19 +63,18 @@ def _columns(tasks: TaskSet) -> Iterator[tuple[str, ...]]:
     for column in features:
         yield column.name, "feature", column.kind, _text(column, tasks.X[:, j : j + 1])
         j += len(column.names)
-    table = np.zeros((0, 0)) if tasks.side_info is None else tasks.side_info
-    names = tasks.side_names or list(map(str, range(table.shape[1])))
+    if tasks.side_info is None:
+        return
+    names = tasks.side_names or list(map(str, range(tasks.n_side_info)))
     known = {} if encoding is None else {column.name: column for column in encoding.side_info}
-    for name, values in zip(names, table.T, strict=True):
-        present = [value for value in values.tolist() if not is_missing(value)]
-        column = known.get(name, ColumnEncoding(name))
-        if all(isinstance(value, int | float | np.number) for value in present):
-            text = _text(column, np.array(present, dtype=float))
-        else:
-            column = CategoryEncoding(name, tuple(sorted(set(map(str, present)))))
+    for name, values in zip(names, tasks.side_info.T, strict=True):
+        column = known.get(name) or side_encoding(name, values, None)
+        missing = np.array([is_missing(value) for value in values], dtype=bool)
+        if column.kind == "categorical":
             text = f"{len(column.categories)} categories: {list_some(column.categories)}"
-        missing = len(values) - len(present)
-        text += f"; missing in {missing:,} tasks" * (missing > 0)
+        else:
+            text = _text(column, values[~missing].astype(float))
+        text += f"; missing in {missing.sum():,} tasks" * bool(missing.any())
         yield name, "side info", column.kind, text
 
 
@@ -132,21 +112,20 @@ def data_notes(
     same = [titles[j] for j in constant]
     same += [column.name for column in encoding.features if not column.names]
     if same:
-        found = "constant in all rows, so without effect if there is an intercept"
-        notes.append(f"{found}: {list_some(same)}")
+        notes.append(
+            f"constant in all rows, so without effect if there is an intercept: {list_some(same)}"
+        )
     source = {name: column.name for column in encoding.features for name in column.names}
-    of_task = [int(j) for j in fixed if j not in constant]
-    of_task = [j for j in of_task if source.get(titles[j]) not in encoding.task_columns]
+    of_task = [source.get(titles[j], titles[j]) for j in fixed if j not in constant]
+    of_task = [name for name in dict.fromkeys(of_task) if name not in encoding.task_columns]
     if may_vary and encoding.formula is None and of_task and in_task.any():
-        columns = list(dict.fromkeys(source.get(titles[j], titles[j]) for j in of_task))
-        part = f"X[:, {of_task}]" if names is None else f"X[{columns}].to_numpy()"
-        advice = f"pass side_info={part}, and X without them"
+        advice = "pass them as side_info, and X without them"
         if encoding.task_columns:
-            advice = f"use side_columns={columns}"
-        from_array = names is None and tasks.encoding is None
-        of_X = " (columns of the X that reached fit)" * from_array
-        some = f"{list_some(columns)}{of_X}. To make them side information, {advice}"
-        notes.append(f"constant within every task: {some}")
+            advice = f"use side_columns={of_task}"
+        notes.append(
+            f"constant within every task: {list_some(of_task)}. To make them side information, "
+            f"{advice}"
+        )
     return notes
 
 
@@ -171,8 +150,6 @@ def hint_about_target(y: ArrayLike) -> str:
 
 def _range(values: Any) -> str:
     values = values.toarray() if sp.issparse(values) else values
-    return f"{_number(values.min())} to {_number(values.max())}" if values.size else "-"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e9 else f"{value:.4g}"
+    if not values.size:
+        return "-"
+    return f"{format_number(values.min())} to {format_number(values.max())}"

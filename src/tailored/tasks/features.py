@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.records import Stored
-from .._utils.validation import is_missing, name_some, warn
+from .._utils.validation import is_missing, name_some, numbers_of, warn
 from ..exceptions import UnknownCategoryWarning
 from .rows import Array
 from .task_set import TaskSet
@@ -64,19 +65,18 @@ class SideVector(FeatureMap):
 
     def fit(self, tasks: TaskSet) -> SideVector:
         table = side_table(tasks)
-        for j, column in enumerate(table.T):
-            if len(column) and all(is_missing(value) for value in column):
-                name = repr(tasks.side_names[j]) if tasks.side_names else str(j)
+        for name, column in zip(_names(tasks), table.T, strict=True):
+            if all(is_missing(value) for value in column):
                 raise ValueError(
-                    f"side_info: column {name} has no value in any task; drop the column"
+                    f"side_info: column {name!r} has no value in any task; drop the column"
                 )
-        mixed = table.dtype == object
-        self.categories = [_categories(column) if mixed else None for column in table.T]
+        is_mixed = table.dtype == object
+        self.categories = [_categories(column) if is_mixed else None for column in table.T]
         values = table[:, self._numeric].astype(float)
-        means = np.nanmean(values, axis=0) if values.size else np.zeros(values.shape[1])
+        means = np.nanmean(values, axis=0)
         shifts, scales = np.zeros_like(means), np.ones_like(means)
-        if mixed:
-            deviations = np.array([np.std(column[~np.isnan(column)]) for column in values.T])
+        if is_mixed:
+            deviations = np.nanstd(values, axis=0)
             shifts, scales = means, np.where(deviations > 0.0, deviations, 1.0)
         self.numbers = np.array([means, shifts, scales])
         missing = np.isnan(values).any(axis=0)
@@ -84,11 +84,34 @@ class SideVector(FeatureMap):
         return self
 
     def transform(self, tasks: TaskSet) -> Array:
-        return self._encode(tasks)[0]
+        values, table = self._numbers(tasks), side_table(tasks)
+        assert self.numbers is not None
+        means, shifts, scales = self.numbers
+        missing = np.isnan(values)
+        features = [(np.where(missing, means, values) - shifts) / scales]
+        features.append(missing[:, np.searchsorted(self._numeric, self.indicated)].astype(float))
+        for j, categories in self._categorical:
+            features.append(_one_hot(table[:, j], categories, _names(tasks)[j]))
+        return np.hstack(features)
 
     def known(self, tasks: TaskSet) -> NDArray[np.bool_]:
         """Return whether each feature of each task is observed, not imputed, (T, k)."""
-        return self._encode(tasks)[1]
+        known = np.ones((len(tasks), len(self.origins)), dtype=bool)
+        known[:, : len(self._numeric)] = ~np.isnan(self._numbers(tasks))
+        return known
+
+    def _numbers(self, tasks: TaskSet) -> Array:
+        """Return the numeric columns, with NaN for missing values."""
+        if self.categories is None:
+            raise self._not_fitted()
+        table = side_table(tasks)
+        if table.shape[1] != len(self.categories):
+            raise ValueError(
+                f"side_info: expected {len(self.categories)} columns as in fit, got "
+                f"{table.shape[1]}"
+            )
+        with numbers_of("side_info"):
+            return np.asarray(table[:, self._numeric], dtype=float)
 
     @property
     def _numeric(self) -> list[int]:
@@ -122,28 +145,10 @@ class SideVector(FeatureMap):
             first += len(values)
         return found
 
-    def _encode(self, tasks: TaskSet) -> tuple[Array, NDArray[np.bool_]]:
-        """Return the features, and a mask of the observed ones."""
-        if self.categories is None or self.numbers is None:
-            raise self._not_fitted()
-        table = side_table(tasks)
-        if table.shape[1] != len(self.categories):
-            raise ValueError(
-                f"side_info: expected {len(self.categories)} columns as in fit, got "
-                f"{table.shape[1]}"
-            )
-        means, shifts, scales = self.numbers
-        values = _as_numbers(table[:, self._numeric])
-        missing = np.isnan(values)
-        features = [(np.where(missing, means, values) - shifts) / scales]
-        features.append(missing[:, np.searchsorted(self._numeric, self.indicated)].astype(float))
-        for j, categories in self._categorical:
-            name = repr(tasks.side_names[j]) if tasks.side_names else str(j)
-            features.append(_one_hot(table[:, j], categories, name))
-        encoded = np.hstack(features)
-        known = np.ones(encoded.shape, dtype=bool)
-        known[:, : len(means)] = ~missing
-        return encoded, known
+
+def _names(tasks: TaskSet) -> Sequence[Any]:
+    """Return the names of the columns of side information, or their positions."""
+    return tasks.side_names or range(tasks.n_side_info)
 
 
 def _categories(column: NDArray[Any]) -> list[Any] | None:
@@ -155,32 +160,16 @@ def _categories(column: NDArray[Any]) -> list[Any] | None:
     return [*categories, None] if len(known) < len(column) else categories
 
 
-def _as_numbers(columns: NDArray[Any]) -> Array:
-    """Convert columns that were numeric in fit to floats; raise ValueError if they contain text."""
-    try:
-        if columns.dtype == object and any(isinstance(value, str) for value in columns.ravel()):
-            raise ValueError("text")
-        return columns.astype(float)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            "side_info: a column was numeric in fit and contains text now; give the same columns "
-            "as in fit"
-        ) from error
-
-
-def _one_hot(column: NDArray[Any], categories: list[Any], name: str) -> Array:
+def _one_hot(column: NDArray[Any], categories: list[Any], name: Any) -> Array:
     """Return the indicators of the categories of a column; warn about unknown categories."""
     positions = {value: j for j, value in enumerate(categories)}
     keys = [None if is_missing(value) else value for value in column]
     unknown = dict.fromkeys(key for key in keys if key is not None and key not in positions)
     if unknown:
-        treatment = (
-            "none of these, with zero indicators" if None in positions else "a missing value"
-        )
         warn(
-            f"side_info: column {name}: {name_some(unknown, 3)} did not appear in training, "
-            f"which had {name_some([v for v in positions if v is not None], 3)}. Such values are "
-            f"treated as {treatment}.",
+            f"side_info: column {name!r}: {name_some(unknown, 3)} did not appear in training, "
+            f"which had {name_some([v for v in positions if v is not None], 3)}. Their indicators "
+            "are zero.",
             UnknownCategoryWarning,
         )
     at = np.array([positions.get(key, -1) for key in keys])

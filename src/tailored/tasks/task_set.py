@@ -21,6 +21,7 @@ from .._utils.frames import (
     require_columns,
 )
 from .._utils.records import Stored, cached_property
+from .._utils.tables import Table
 from .._utils.validation import (
     RandomState,
     canonical_csr,
@@ -36,7 +37,7 @@ from .._utils.validation import (
     name_some,
     native,
 )
-from .describing import Description
+from .describing import describe
 from .encoding import ROW_VALUES, Encoding, SideInfo, as_columns, class_positions
 from .formula import parse
 from .reading import (
@@ -439,9 +440,9 @@ class TaskSet(Stored):
         values["frequency_weight"] = np.where(copies > 1, parts, n[index])
         return self.replace(**values, offsets=first[self.offsets])
 
-    def describe(self) -> Description:
+    def describe(self) -> Table:
         """Return the content of the set and how it was read, as a printable table."""
-        return Description.of(self)
+        return describe(self)
 
     def __len__(self) -> int:
         return len(self.labels)
