@@ -182,7 +182,7 @@ def test_unknown_words_are_said(learner):
     share = (FRAME["sex"] == "male").mean()
     known = [model.predict(rows.assign(sex=sex)) for sex in ("female", "male")]
     np.testing.assert_allclose(found, (1 - share) * known[0] + share * known[1])
-    message = "side_info: column 'kind': 'Private' .* 'Catholic', 'Public'"
+    message = "column 'kind': 'Private' .* 'Catholic', 'Public'"
     with pytest.warns(UnknownCategoryWarning, match=message):
         learner.adapt(side_info={"kind": "Private", "size": "middle"})
     message = "column 'size': 'vast' .* mean of the training tasks"

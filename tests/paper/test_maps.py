@@ -155,7 +155,7 @@ def test_side_vector_encodes_categories():
     expected = [[-10 / deviation, 1, 0], [10 / deviation, 0, 1], [0, 1, 0]]
     np.testing.assert_allclose(side.transform(tasks), expected)
     unseen = TaskSet(np.ones((1, 1)), np.zeros(1), ["d"], {"d": {"age": 30.0, "sex": "X"}})
-    message = "'X' did not appear in training.* Their indicators are zero"
+    message = "'X' did not appear in training.* their indicators are zero"
     with pytest.warns(UnknownCategoryWarning, match=message):
         np.testing.assert_allclose(side.transform(unseen), [[0, 0, 0]])
     missing = TaskSet(np.ones((1, 1)), np.zeros(1), ["d"], {"d": {"age": 30.0, "sex": None}})

@@ -62,8 +62,6 @@ def check_target(path: PathLike, name: str = "path") -> Path:
         raise ValueError(
             f"{name}: {path} cannot be written ({getattr(error, 'strerror', error)})"
         ) from error
-    if target.is_symlink():  # since Python 3.13 resolve does not raise for a loop
-        raise ValueError(f"{name}: {path} is a loop of symbolic links")
     if is_unusable:
         kind = "a folder" if target.is_dir() else "not a regular file"
         raise ValueError(f"{name}: {path} is {kind}; give the name of a file")

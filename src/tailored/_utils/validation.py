@@ -282,11 +282,20 @@ def native(labels: np.ndarray) -> list[Any]:
 
 def name_some(labels: Iterable[Any], limit: int = 5) -> str:
     """Return the first labels, at most ``limit``, and the number of further labels as text."""
-    labels = [
-        v.item() if isinstance(v, np.generic) and v.dtype.kind not in "mM" else v for v in labels
-    ]
-    rest = len(labels) - limit
-    return ", ".join(repr(v) for v in labels[:limit]) + (f" and {rest} more" if rest > 0 else "")
+    return list_some(
+        (
+            repr(v.item() if isinstance(v, np.generic) and v.dtype.kind not in "mM" else v)
+            for v in labels
+        ),
+        limit,
+    )
+
+
+def list_some(names: Iterable[str], limit: int = 4) -> str:
+    """Return the first few names without quotes, and the number of further names."""
+    names = list(names)
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
 
 
 def is_missing(value: object) -> bool:

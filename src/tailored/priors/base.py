@@ -575,7 +575,7 @@ def calibrate(
 
     def errors(n_support: int, i: int) -> Errors:
         tasks, prior = pairs[i]
-        episodes = sampling.draw(tasks, n_support, [*seed, i], n_repeats, query_all=True)
+        episodes = sampling.draw(tasks, n_support, [*seed, i], n_repeats)
         found = prior.query_errors(episodes.support, episodes.query, n_jobs)
         if noise is None:
             return found

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from .._utils.tables import format_number, plural
+from .._utils.validation import list_some
 from ..gaussian.scoring import LARGEST_SCALE
 from ..losses import Loss, Pinball, error_name
 from ..selection.training_summary import OWN, POOLED, TASK_MEAN
-from ..tasks.encoding import list_some
 from ..tasks.episodes import SupportSampling
 from .model import INTERCEPT, FittedModel, compare_errors
 

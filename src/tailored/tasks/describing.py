@@ -10,8 +10,8 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from .._utils.tables import Table, format_number, plural, wrap
-from .._utils.validation import is_missing
-from .encoding import ColumnEncoding, Encoding, list_some, side_encoding
+from .._utils.validation import is_missing, list_some
+from .encoding import ColumnEncoding, Encoding, side_encoding
 
 if TYPE_CHECKING:
     from .task_set import TaskSet

@@ -31,7 +31,7 @@ from .._utils.frames import (
     require_columns,
 )
 from .._utils.records import Record
-from .._utils.validation import check_finite, is_missing, name_some, native, warn
+from .._utils.validation import check_finite, is_missing, list_some, name_some, native, warn
 from ..exceptions import UnknownCategoryWarning
 from .formula import Formula
 
@@ -264,9 +264,7 @@ class CodeEncoding(CategoryEncoding):
 
     kind: ClassVar[str] = "levels"
 
-    @property
-    def own_names(self) -> tuple[str, ...]:
-        return (self.name,)
+    own_names = ColumnEncoding.own_names  # one column
 
     @property
     def values(self) -> np.ndarray:
@@ -289,9 +287,7 @@ class OrderedEncoding(CategoryEncoding):
 
     kind: ClassVar[str] = "ordered"
 
-    @property
-    def own_names(self) -> tuple[str, ...]:
-        return (self.name,)
+    own_names = ColumnEncoding.own_names  # one column
 
     @property
     def values(self) -> np.ndarray:
@@ -305,7 +301,8 @@ class OrderedEncoding(CategoryEncoding):
         encoded = dict(zip(self.categories, self.values[:, 0].tolist(), strict=True))
         if (text := _text(value)) in encoded:
             return encoded[text]
-        warn_unknown([text], self, "replaced by the mean of the training tasks")
+        treatment = "replaced by the mean of the training tasks"
+        warn_unknown(self.name, [text], self.categories, treatment)
         return float(self.fill[0])
 
     def merged(self, other: ColumnEncoding) -> ColumnEncoding:
@@ -389,7 +386,7 @@ class Encoding(Record):
             parts.append(column.impute(values) if self.imputes else values[:, :k])
             is_coded = isinstance(column, CodeEncoding)
             other = "an average category" if is_coded else "the mean of the training table"
-            warn_unknown(unknown, column, f"replaced by {other}")
+            warn_unknown(column.name, unknown, column.categories, f"replaced by {other}")
         return self.design(np.hstack(parts))
 
     def design(self, X: np.ndarray) -> np.ndarray:
@@ -578,6 +575,16 @@ def class_positions(classes: Sequence[Any], labels: Iterable[Any], title: str = 
     return np.array([position[label] for label in labels])
 
 
+def warn_unknown(name: Any, unknown: Iterable[Any], known: Iterable[Any], treatment: str) -> None:
+    """Warn about categories that the training table did not have."""
+    if unknown := list(unknown):
+        warn(
+            f"column {name!r}: {name_some(unknown, 3)} did not appear in training, where the "
+            f"column held {name_some(known, 3)}; {treatment}",
+            UnknownCategoryWarning,
+        )
+
+
 def missing_exposure(encoding: Encoding | None) -> ValueError:
     """Return the error for rows without exposures if the training tasks had exposures."""
     name = None if encoding is None else encoding.exposure
@@ -740,18 +747,3 @@ def _text(value: object) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return str(value)
-
-
-def warn_unknown(unknown: Sequence[str], column: ColumnEncoding, treatment: str) -> None:
-    """Warn about categories that the training table did not have."""
-    if unknown:
-        known = f"where the column held {name_some(column.categories, 3)}"
-        message = f"{name_some(unknown, 3)} did not appear in training, {known}; {treatment}"
-        warn(f"column {column.name!r}: {message}", UnknownCategoryWarning)
-
-
-def list_some(names: Iterable[str], limit: int = 4) -> str:
-    """Return the first few names without quotes, and the number of further names."""
-    names = list(names)
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more

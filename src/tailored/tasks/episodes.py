@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.validation import RandomState, is_integer
-from .rows import segment_sums
 from .task_set import Share, TaskSet, check_share, row_counts, row_ranks
 
 #: Number of parts of a task's rows; each part is the query once, with the other parts as support.
 ROTATIONS = 4
-#: Minimum number of query rows of a task in `SupportSampling.draw`, if it has enough rows.
+#: Minimum number of query rows of a task, if it has enough rows.
 LEAST_QUERY = 5
 #: Argument ``n_support`` of learners, see `SupportSampling.of`.
 SupportLike = float | str | Sequence[Any] | NDArray[Any] | None
@@ -98,35 +97,20 @@ class SupportSampling:
         low, high = (row_counts(end, tasks.sizes) for end in ends)
         steps = np.linspace(0.0, 1.0, ROTATIONS)[:, None]
         n_support = np.rint(low + steps * (np.maximum(high, low) - low)).astype(np.int64)
-        if self.in_order:
-            # No repeats, because they would have the same rows.
-            return _join(tasks, [_draw(tasks, each, None) for each in np.unique(n_support, axis=0)])
-        rng = np.random.default_rng(seed)
-        return _join(
-            tasks, [_draw(tasks, each, rng) for _ in range(n_repeats) for each in n_support]
-        )
+        rng = None if self.in_order else np.random.default_rng(seed)
+        if self.in_order:  # repeats would have the same rows
+            n_support, n_repeats = np.unique(n_support, axis=0), 1
+        return _join([_draw(tasks, each, rng) for _ in range(n_repeats) for each in n_support])
 
-    def draw(
-        self,
-        tasks: TaskSet,
-        n_support: int,
-        seed: list[int],
-        n_repeats: int,
-        *,
-        query_all: bool = False,
-    ) -> Episodes:
-        """Draw `n_support` support rows of every task (at most all but one), and query rows from
-        the other rows.
+    def draw(self, tasks: TaskSet, n_support: int, seed: list[int], n_repeats: int) -> Episodes:
+        """Draw `n_support` support rows of every task (at most all but one); all other rows are
+        query rows.
 
-        With ``in_order`` or ``query_all``, all other rows are query rows.  Otherwise, one
-        `ROTATIONS`-th of the rows are query rows, but at least `LEAST_QUERY` if the task has
-        enough.  Rows with frequencies must first be repeated by `single_rows`.
+        Rows with frequencies must first be repeated by `single_rows`.
         """
         counts = row_counts(n_support, tasks.sizes)
-        if self.in_order:
-            return _join(tasks, [_draw(tasks, counts, None)])
-        n_query, rng = tasks.sizes if query_all else None, np.random.default_rng(seed)
-        return _join(tasks, [_draw(tasks, counts, rng, n_query) for _ in range(n_repeats)])
+        rng = None if self.in_order else np.random.default_rng(seed)
+        return _join([_draw(tasks, counts, rng, tasks.sizes) for _ in range(n_repeats)])
 
 
 def split_first(n_support: Any) -> tuple[bool, list[Any]]:
@@ -156,7 +140,7 @@ def rotate(tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
         for turn in range(ROTATIONS):
             query = rank % ROTATIONS == turn
             episodes.append(_episodes(tasks, ~query, query))
-    return _join(tasks, episodes)
+    return _join(episodes)
 
 
 def split_rows(
@@ -168,20 +152,21 @@ def split_rows(
     The draw does not depend on the call that passes the task, so a stream can be split into calls
     anywhere.
     """
-    mask = np.zeros(len(tasks.y), dtype=bool)
-    for start, n, position in zip(tasks.offsets[:-1], tasks.sizes, positions, strict=True):
-        n_support = min(max(int(support * n + 0.5), 1), n - 1) if n > 1 else 0
-        chosen = np.random.default_rng([*key, position]).permutation(n)[:n_support]
-        mask[start + chosen] = True
-    sizes = segment_sums(mask.astype(float), tasks.offsets).astype(np.int64)
+    mask, sizes = np.zeros(len(tasks.y), dtype=bool), np.zeros_like(tasks.sizes)
+    for t, position in enumerate(positions):
+        n = int(tasks.sizes[t])
+        sizes[t] = min(max(int(support * n + 0.5), 1), n - 1) if n > 1 else 0
+        chosen = np.random.default_rng([*key, position]).permutation(n)[: sizes[t]]
+        mask[tasks.offsets[t] + chosen] = True
     return tasks.with_rows(mask, sizes), tasks.with_rows(~mask, tasks.sizes - sizes)
 
 
 def _draw(
     tasks: TaskSet, n_support: Sizes, rng: np.random.Generator | None, n_query: Sizes | None = None
 ) -> Episodes:
-    """Return episodes with random or first support rows; see `SupportSampling.draw` for the default
-    of ``n_query``.
+    """Return episodes with random support rows, or with the first rows if there is no ``rng``.
+
+    By default, all rows after the first ones are query rows, but only a part of the random ones.
     """
     rank = row_ranks(tasks, None if rng is None else rng.random(len(tasks.y)))
     task = tasks.task_of_row
@@ -201,11 +186,7 @@ def _episodes(tasks: TaskSet, support: NDArray[np.bool_], query: NDArray[np.bool
     )
 
 
-def _join(tasks: TaskSet, episodes: list[Episodes]) -> Episodes:
-    filled = [each for each in episodes if len(each.query)]
-    if not filled:
-        # No task has rows; return episodes without query rows.
-        return Episodes(tasks, tasks, np.arange(len(tasks)))
-    supports, queries, task = zip(*filled, strict=True)
+def _join(episodes: list[Episodes]) -> Episodes:
+    supports, queries, task = zip(*episodes, strict=True)
     support, query = (TaskSet.concat(sets, relabel=True) for sets in (supports, queries))
     return Episodes(support, query, np.concatenate(task))

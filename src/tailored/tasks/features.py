@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.records import Stored
-from .._utils.validation import is_missing, name_some, numbers_of, warn
-from ..exceptions import UnknownCategoryWarning
+from .._utils.validation import is_missing, numbers_of
+from .encoding import warn_unknown
 from .rows import Array
 from .task_set import TaskSet
 
@@ -165,13 +165,8 @@ def _one_hot(column: NDArray[Any], categories: list[Any], name: Any) -> Array:
     positions = {value: j for j, value in enumerate(categories)}
     keys = [None if is_missing(value) else value for value in column]
     unknown = dict.fromkeys(key for key in keys if key is not None and key not in positions)
-    if unknown:
-        warn(
-            f"side_info: column {name!r}: {name_some(unknown, 3)} did not appear in training, "
-            f"which had {name_some([v for v in positions if v is not None], 3)}. Their indicators "
-            "are zero.",
-            UnknownCategoryWarning,
-        )
+    known = [value for value in categories if value is not None]
+    warn_unknown(name, unknown, known, "their indicators are zero")
     at = np.array([positions.get(key, -1) for key in keys])
     return (at[:, None] == np.arange(len(positions))).astype(float)
 

@@ -486,10 +486,7 @@ def read_long_table(
     if is_new:
         encoding = encoding.with_side_info(side)
     encoding, y = encoding.encode_target(data, is_new)
-    row_values = {
-        role: check_row_values(role, numeric_column(data[name], role), len(data))
-        for role, name in values.items()
-    }
+    row_values = {role: numeric_column(data[name], role) for role, name in values.items()}
     encoding = replace(encoding, dropped=tuple(dropped), time=time or encoding.time, **values)
     return collect(X, y, grouping, side, encoding, row_values)
 
@@ -556,7 +553,7 @@ def collect(
     grouping: Grouping,
     side: SideInfo,
     encoding: Encoding | None,
-    row_values: Mapping[str, np.ndarray | None],
+    row_values: Mapping[str, ValuesLike],
 ) -> tuple[dict[str, Any], np.ndarray]:
     """Check the values of rows, encode side information, and collect the rows of each task.
 
@@ -564,6 +561,7 @@ def collect(
     ``order[i]`` of the table.
     """
     codes, labels = grouping
+    weights = {name: check_row_values(name, value, len(y)) for name, value in row_values.items()}
 
     def where(row: int) -> str:
         return f"task {native(labels[codes[row] : codes[row] + 1])[0]!r}, row {row}"
@@ -578,7 +576,7 @@ def collect(
         check_finite(X, "X", where, encoding.source_names, advice + impute)
         check_finite(y, "y", where, advice=advice)
     order = np.argsort(codes, kind="stable")
-    if (frequency := row_values.get("frequency_weight")) is not None:
+    if (frequency := weights.get("frequency_weight")) is not None:
         order = order[frequency[order] > 0]
         if encoding is not None and (count := len(codes) - len(order)):
             dropped = (*encoding.dropped, ("frequency_weight 0", count))
@@ -586,7 +584,7 @@ def collect(
     # Copies: the user's arrays must neither become read-only nor be shared. `take` is faster than
     # indexing.
     rows = {"X": X[order] if sp.issparse(X) else X.take(order, axis=0), "y": y.take(order)}
-    for name, value in row_values.items():
+    for name, value in weights.items():
         rows[name] = None if value is None else value.take(order)
     fields = {
         "offsets": offsets_of(np.bincount(codes[order], minlength=len(labels))),

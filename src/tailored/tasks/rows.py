@@ -285,14 +285,10 @@ class Scaling(Record):
         return replace(self, shift=np.append(mean, 0.0))
 
     @cached_property
-    def _limits(self) -> tuple[Array, float]:
-        n_features = len(self.columns) - self.fit_intercept
-        return self.limit * self.columns[:n_features], LIMIT * self.target
-
-    @cached_property
     def _squared_limits(self) -> tuple[float, float]:
-        columns, target = self._limits
-        least = float(columns.min(initial=np.inf))
+        n_features = len(self.columns) - self.fit_intercept
+        least = self.limit * float(self.columns[:n_features].min(initial=np.inf))
+        target = LIMIT * self.target
         return least * least, target * target  # a power would raise OverflowError
 
     def holds(self, X: Any, y: Array | None = None) -> bool:
@@ -309,10 +305,9 @@ class Scaling(Record):
         """
         if self.holds(X, y):
             return
-        columns, target = self._limits
-        _check_limit("X", _largest(X), columns, names)
+        _check_limit("X", _largest(X), self.limit * self.columns[: X.shape[1]], names)
         if y is not None:
-            _check_limit("y", _largest(y[:, None]), np.array([target]))
+            _check_limit("y", _largest(y[:, None]), np.array([LIMIT * self.target]))
 
     @cached_property
     def is_raw(self) -> bool:

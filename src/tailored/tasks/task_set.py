@@ -41,7 +41,6 @@ from .describing import describe
 from .encoding import ROW_VALUES, Encoding, SideInfo, as_columns, class_positions
 from .formula import parse
 from .reading import (
-    check_row_values,
     collect,
     constant_values,
     distinct_labels,
@@ -150,10 +149,7 @@ class TaskSet(Stored):
         side = read_side_info(side_info, grouping, has_labels=groups is not None)
         if read_as is not None and encoding is None:
             read_as = read_as.with_side_info(side)
-        row_values = {
-            name: check_row_values(name, value, len(target)) for name, value in values.items()
-        }
-        self._store(**collect(rows, target, grouping, side, read_as, row_values)[0])
+        self._store(**collect(rows, target, grouping, side, read_as, values)[0])
 
     @classmethod
     def from_frame(
