@@ -204,11 +204,8 @@ def canonical_csr(X: Any) -> sp.csr_array:
     X = sp.csr_array(X, dtype=np.float64, copy=True)
     X.sum_duplicates()
     # 32-bit indices wherever possible, so that Numba compiles one specialisation
-    if X.indices.dtype != np.int32 and max(X.nnz, *X.shape) < np.iinfo(np.int32).max:
-        X = sp.csr_array(
-            (X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)), shape=X.shape
-        )
-        X.sum_duplicates()
+    if max(X.nnz, *X.shape) < np.iinfo(np.int32).max:
+        X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
     return X
 
 

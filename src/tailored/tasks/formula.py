@@ -72,9 +72,9 @@ class Formula(Record):
                 if factor not in values:
                     values[factor] = evaluate(factor, values)
                     if (bad := np.isfinite(X).all(axis=1) & ~np.isfinite(values[factor])).any():
-                        found = f"{factor} is not a finite number in row {int(np.argmax(bad))}"
                         raise ValueError(
-                            f"formula: {found}. Use another function, or leave the row out."
+                            f"formula: {factor} is not a finite number in row "
+                            f"{int(np.argmax(bad))}. Use another function, or leave the row out."
                         )
                 out[:, j] *= values[factor]
         return out
@@ -97,16 +97,10 @@ def evaluate(factor: str, values: Mapping[str, Any]) -> Any:
                 return OPERATORS[type(op)](value(a), value(b))
             case ast.Call(ast.Name(name), [a], []) if name in FUNCTIONS:
                 return FUNCTIONS[name](value(a))
-        allowed = f"numeric columns, numbers, + - * / ** and {', '.join(FUNCTIONS)}"
-        advice = "Make it a column"
-        for syntax_of_r, instead in (
-            ("factor(", "Write C(x) for categories"),
-            ("^", "Write powers as I(x**2)"),
-            ("offset", "For an exposure, pass exposure= instead"),
-        ):
-            advice = instead if syntax_of_r in factor else advice
         raise ValueError(
-            f"formula: {ast.unparse(node)!r} is not supported. Allowed are {allowed}. {advice}."
+            f"formula: {ast.unparse(node)!r} is not supported. Allowed are numeric columns, "
+            f"numbers, + - * / ** and {', '.join(FUNCTIONS)}. Write C(x) for categories, I(x**2) "
+            "for powers, and pass exposure= instead of an offset. Make anything else a column."
         )
 
     with np.errstate(all="ignore"):
@@ -150,9 +144,11 @@ class ParsedFormula(NamedTuple):
             any("1" in terms for terms in self.random),
         )
         if others := set(formula.varying) - set(formula.names):
-            advice = "Add them; for categories k, write (k | g) instead of (0 + k | g)"
-            found = f"the fixed effects lack columns that vary: {name_some(sorted(others))}"
-            _refuse(self.text, f"{found}. {advice}")
+            _refuse(
+                self.text,
+                f"the fixed effects lack columns that vary: {name_some(sorted(others))}. Add them; "
+                "for categories k, write (k | g) instead of (0 + k | g)",
+            )
         encoding = replace(encoding, formula=formula)
         return encoding, encoding.design(X)
 
@@ -164,9 +160,11 @@ def parse(text: str) -> ParsedFormula:
     left, right = text.split("~")
     target, bars = left.strip().strip("`"), _BAR.findall(right)
     if not target or re.search(r"[(+*/]", target):
-        advice = "for successes and failures, use two rows with frequency_weight"
-        found = f"the target {target!r} is not a column"
-        _refuse(text, f"{found}. Add the target to the table; {advice}")
+        _refuse(
+            text,
+            f"the target {target!r} is not a column. Add the target to the table; for successes "
+            "and failures, use two rows with frequency_weight",
+        )
     if not bars or "|" in _BAR.sub("", right):
         _refuse(
             text,
@@ -208,11 +206,11 @@ def _group(text: str, groups: Sequence[str]) -> str:
     """Return the only group of a formula; raise ValueError for crossed and nested groups."""
     group, *others = dict.fromkeys(groups)
     if others:
-        crossed = (
-            f"TaskSet.from_frame(..., task={group!r}), with {others[0]!r} as a column of strings"
+        _refuse(
+            text,
+            f"there is more than one group: {group!r} and {others[0]!r}. For crossed groups, use "
+            f"TaskSet.from_frame(..., task={group!r}), with {others[0]!r} as a column of strings",
         )
-        found = f"there is more than one group: {group!r} and {others[0]!r}"
-        _refuse(text, f"{found}. For crossed groups, use {crossed}")
     if "/" in group:
         outer, pair = group.split("/")[0].strip(), group.replace("/", ":")
         _refuse(
@@ -228,15 +226,15 @@ def _read(text: str, parts: Sequence[str]) -> list[Any]:
         from formulaic import Formula as Terms
         from formulaic.errors import FormulaicError
     except ImportError as error:
-        advice = "Install it with python -m pip install '.[formula]' in a checkout."
-        raise ImportError(f"formula: formulaic is not installed. {advice}") from error
+        raise ImportError(
+            "formula: formulaic is not installed. Install it with python -m pip install "
+            "'.[formula]' in a checkout."
+        ) from error
     try:
         return [Terms(part) for part in parts]
     except (FormulaicError, SyntaxError) as error:
-        advice = ". Write C(x) for categories" * ("factor(" in text)  # as.factor(x)
         _refuse(
-            text,
-            f"it cannot be read: {str(error).splitlines()[0].split('. ')[0].rstrip('.')}{advice}",
+            text, f"it cannot be read ({str(error).splitlines()[0]}). Write C(x) for categories"
         )
 
 

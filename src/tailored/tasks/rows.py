@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.utils.sparsefuncs import min_max_axis
+from sklearn.utils.sparsefuncs import mean_variance_axis, min_max_axis
 
 from .._utils.records import Record, cached_property
 from .task_set import TaskSet
@@ -233,13 +233,11 @@ class Scaling(Record):
         y = tasks.y - target_shift
         with np.errstate(over="ignore"):  # `_check_limit` raises an error that names the column
             squared_target = float(y @ y)
-            if tasks.is_sparse:
-                counts = np.bincount(tasks.X.indices, minlength=d)
-                deviations = tasks.X.data - shift[tasks.X.indices]
-                stored = np.bincount(tasks.X.indices, weights=deviations**2, minlength=d)
-                squares = np.asarray(stored + (np.sqrt(n - counts) * shift) ** 2, dtype=float)
+            if tasks.is_sparse and len(tasks.y):
+                means, variances = mean_variance_axis(tasks.X, axis=0)
+                squares = n * (variances + (means - shift) ** 2)
             else:
-                squares = ((tasks.X - shift) ** 2).sum(axis=0)
+                squares = ((dense(tasks.X) - shift) ** 2).sum(axis=0)
         columns = _usable(np.sqrt(squares / n), shift)
         target = _usable(np.array([np.sqrt(squared_target / n)]), np.array([target_shift]))
         _check_limit("X", columns, np.full(d, 1 / LEAST_SCALE), tasks.feature_names)
@@ -256,9 +254,8 @@ class Scaling(Record):
         Columns are not shifted. Targets are centred if there is an intercept.
         """
         X, centred = sparse.csr_array(tasks.X), cls.of(tasks, fit_intercept, centre=True)
-        squares = np.bincount(X.indices, weights=X.data**2, minlength=tasks.n_features)
-        counts = np.bincount(X.indices, weights=X.data != 0.0, minlength=tasks.n_features)
-        columns = np.sqrt(squares / np.maximum(counts, 1.0))
+        counts = (X != 0.0).sum(axis=0)
+        columns = np.sqrt(X.multiply(X).sum(axis=0) / np.maximum(counts, 1))
         columns = np.where(columns > LEAST_SCALE, columns, 1.0)
         if fit_intercept:
             columns = np.append(columns, 1.0)

@@ -42,7 +42,6 @@ from .encoding import ROW_VALUES, Encoding, SideInfo, as_columns, class_position
 from .formula import parse
 from .reading import (
     collect,
-    constant_values,
     distinct_labels,
     group_rows,
     label_keys,
@@ -670,11 +669,7 @@ class TaskSet(Stored):
         sizes = np.bincount(grouping.codes, weights=joined.sizes)
         side = joined.side_info
         if side is not None:
-            names = joined.side_names or range(side.shape[1])
-            columns = zip(side.T, names, strict=True)
-            side = np.column_stack(
-                [constant_values(v, grouping, repr(name)) for v, name in columns]
-            )
+            side = read_side_info(SideInfo(side, joined.side_names), grouping).values
         return joined.replace(
             **joined.rows(order), offsets=offsets_of(sizes), labels=grouping.labels, side_info=side
         )
