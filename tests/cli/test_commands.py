@@ -234,7 +234,7 @@ def test_missing_values(folder, numeric_model):
     frame.loc[[3, 5], "score"] = np.nan
     frame.to_csv(data, index=False)
     done = run("fit", data, *ROLES, "-o", model)
-    assert "data: 240 rows read, 238 used; left out: 2 with no 'score', the target\n" in done.stderr
+    assert "data: 240 rows read, 238 used; left out: 2 with no 'score'\n" in done.stderr
     assert "data: missing values are replaced by their training means: hours\n" in done.stderr
     run("predict", model, data, "-o", out)
     tasks = TaskSet.from_frame(frame, task="school", target="score", missing="impute")

@@ -315,7 +315,7 @@ LIBRARIES = pytest.mark.parametrize("made", [pd.DataFrame, pl.DataFrame, pa.tabl
 @LIBRARIES
 def test_tables_without_rows_or_features(made):
     empty = made({"task": [], "y": [], "x": []})
-    with pytest.raises(ValueError, match="frame has no rows"):
+    with pytest.raises(ValueError, match="frame has no rows that can be used"):
         TaskSet.from_frame(empty, task="task", target="y")
     # without features, and with a constant category, the model is a random intercept alone
     for columns in (ROWS, {**ROWS, "x": ["a"] * 4}):

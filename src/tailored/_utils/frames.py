@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 import narwhals.stable.v1 as nw
 import numpy as np
 from narwhals.exceptions import DuplicateError
+from sklearn.utils.validation import column_or_1d
 
-from .validation import check_choice, name_some
+from .validation import check_choice, name_some, numbers_of, refuse_masked
 
 # Frames of narwhals are generic in the type of the native frame, which is not known here.
 Frame: TypeAlias = Any
@@ -180,9 +181,29 @@ def factorize(column: Column) -> tuple[np.ndarray, list[str]]:
     return np.asarray(codes.fill_null(-1).to_numpy(), np.int64), distinct
 
 
-def read_target(y: ValuesLike) -> ValuesLike:
-    """Return `y` in a form that NumPy reads; missing values of a dataframe column become NaN."""
-    return numeric_column(nw.from_native(y, series_only=True), "y") if is_series(y) else y
+def check_target(y: ValuesLike, n_rows: int) -> np.ndarray:
+    """Return `y` as a 1-D float64 array of `n_rows` values, with NaN for missing values of a
+    dataframe column; NaN and infinity are left to `check_finite`.
+    """
+    if y is None:
+        raise ValueError(
+            "y should be a 1d array of numbers, but the target y is None. Pass a value per row."
+        )
+    if is_series(y):
+        y = numeric_column(nw.from_native(y, series_only=True), "y")
+    if type(y) is not np.ndarray or y.dtype != np.float64 or y.ndim != 1:
+        refuse_masked("y", y)
+        with numbers_of("y"):
+            y = np.asarray(y)
+            if y.dtype.kind not in "biufcO":
+                raise ValueError(
+                    f"y must hold numbers; got dtype {y.dtype}. Encode the target as numbers."
+                )
+            y = column_or_1d(y, dtype=np.float64, warn=True)
+    if y.shape[0] != n_rows:
+        found = f"X has {n_rows} rows, y has {y.shape[0]}"
+        raise ValueError(f"Found input variables with inconsistent numbers of samples: {found}.")
+    return y
 
 
 def as_frame(columns: Mapping[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils.validation import check_array, check_random_state, column_or_1d
+from sklearn.utils.validation import check_array, check_random_state
 
 from .progress import one_line
 
@@ -207,29 +207,6 @@ def canonical_csr(X: Any) -> sp.csr_array:
     if max(X.nnz, *X.shape) < np.iinfo(np.int32).max:
         X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
     return X
-
-
-def check_target(y: Any, n_rows: int) -> np.ndarray:
-    """Return `y` as a 1-D float64 array of `n_rows` values; NaN and infinity are left to
-    `check_finite`.
-    """
-    if y is None:
-        raise ValueError(
-            "y should be a 1d array of numbers, but the target y is None. Pass a value per row."
-        )
-    if type(y) is not np.ndarray or y.dtype != np.float64 or y.ndim != 1:
-        refuse_masked("y", y)
-        with numbers_of("y"):
-            y = np.asarray(y)
-            if y.dtype.kind not in "biufcO":
-                raise ValueError(
-                    f"y must hold numbers; got dtype {y.dtype}. Encode the target as numbers."
-                )
-            y = column_or_1d(y, dtype=np.float64, warn=True)
-    if y.shape[0] != n_rows:
-        found = f"X has {n_rows} rows, y has {y.shape[0]}"
-        raise ValueError(f"Found input variables with inconsistent numbers of samples: {found}.")
-    return y
 
 
 def check_finite(

@@ -15,10 +15,10 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 
-from .._utils.frames import RowsLike, ValuesLike, is_frame
+from .._utils.frames import RowsLike, ValuesLike, check_target, is_frame
 from .._utils.records import Stored
 from .._utils.threads import single_threaded_blas, single_threaded_products
-from .._utils.validation import check_finite, check_fraction, check_target
+from .._utils.validation import check_finite, check_fraction
 from ..files import save
 from ..priors.base import Posterior, Predicted, Prior, QueryRows, needs_covariances, predict
 from ..tasks.encoding import Encoding, missing_exposure

@@ -136,7 +136,7 @@ class _Classifier(Stored, ClassifierMixin, BaseEstimator):
 
     def _targets(self, y: ValuesLike) -> list[Array]:
         """Return the binary targets of each model."""
-        codes = class_positions(native(self.classes_), native(np.asarray(y)))
+        codes = class_positions(self.classes_, y)
         return _targets(codes, len(self.classes_))
 
     def save(self, path: str | PathLike[str]) -> None:

@@ -22,7 +22,7 @@ from .._utils.frames import (
     require_columns,
     with_columns,
 )
-from .._utils.validation import check_finite, name_some, native, warn
+from .._utils.validation import check_finite, name_some, warn
 from ..exceptions import SingleTaskWarning
 from ..gaussian.responses import Bernoulli, Response
 from ..losses import MarginLoss
@@ -299,7 +299,7 @@ def _as_signs(learner: MetaLearner, labels: ValuesLike, *, reset: bool) -> Value
             )
     if not hasattr(learner, "classes_"):
         return labels
-    return 2.0 * class_positions(native(learner.classes_), native(labels)) - 1.0
+    return 2.0 * class_positions(learner.classes_, labels) - 1.0
 
 
 def tasks_to_score(
@@ -316,7 +316,7 @@ def tasks_to_score(
         refuse_other_arguments(OWN_VALUES, sample_weight=sample_weight)
         return X.replace(y=target_positions(X, learner.classes_)) if is_classifier(learner) else X
     if is_classifier(learner):
-        y = class_positions(native(learner.classes_), native(np.asarray(y)))
+        y = class_positions(learner.classes_, y)
     encoding = learner.encoding_
     return TaskSet(X, y, groups, side_info, sample_weight=sample_weight, encoding=encoding)
 

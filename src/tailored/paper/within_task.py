@@ -31,7 +31,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._utils.frames import RowsLike, ValuesLike
+from .._utils.frames import RowsLike, ValuesLike, check_target
 from .._utils.records import Record, Stored, restored_on_failure
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import (
@@ -41,7 +41,6 @@ from .._utils.validation import (
     check_positive,
     check_psd,
     check_shape,
-    check_target,
     name_some,
     numbers_of,
     refuse_masked,

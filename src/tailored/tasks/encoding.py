@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import narwhals.stable.v1 as nw
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .._utils.frames import (
     Column,
@@ -562,9 +563,10 @@ def as_columns(task: TaskColumns | Sequence[str]) -> tuple[str, ...]:
     return (task,) if isinstance(task, str) else tuple(task)
 
 
-def class_positions(classes: Sequence[Any], labels: Iterable[Any], title: str = "y") -> np.ndarray:
+def class_positions(classes: ArrayLike, labels: ArrayLike, title: str = "y") -> np.ndarray:
     """Return the positions of labels among the classes; raise ValueError for other labels."""
-    labels, position = list(labels), {label: float(k) for k, label in enumerate(classes)}
+    classes, labels = native(np.asarray(classes)), native(np.asarray(labels))
+    position = {label: float(k) for k, label in enumerate(classes)}
     if any(isinstance(label, list) for label in labels):
         raise ValueError(f"{title}: expected one label per row, got an array of two dimensions")
     if unknown := {label for label in labels if label not in position}:

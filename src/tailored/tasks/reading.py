@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -455,7 +455,8 @@ def read_long_table(
     With an `encoding`, the table is read like the table of that encoding. Without a target, the
     targets are zero. With a `formula`, the features are its columns.
     """
-    data, is_new, labels = read_frame(frame, "frame"), encoding is None, as_columns(task)
+    data = read_frame(frame, "frame")
+    is_new = encoding is None
     check_choice("missing", missing, ("error", "drop", "impute"))
     values = _row_columns(data, encoding, target, row_columns or {})
     names, side_names = _features_and_side(
@@ -466,10 +467,10 @@ def read_long_table(
     dropped: list[tuple[str, int]] = []
     if missing != "error":
         used = [*values.values(), *(names if missing == "drop" else ())]
-        data, dropped = complete_rows(data, labels, target, used)
+        data, dropped = complete_rows(data, (*as_columns(task), target, *used))
     if not len(data):
-        reasons = "; ".join(f"{count:,} have {reason}" for reason, count in dropped)
-        raise ValueError(f"frame has no {'complete rows: ' + reasons if reasons else 'rows'}.")
+        reasons = "".join(f"; {count:,} have {reason}" for reason, count in dropped)
+        raise ValueError(f"frame has no rows that can be used{reasons}.")
     grouping = group_tasks(data, task)
     if encoding is None:
         categorical = () if formula is None else formula.categorical
@@ -481,7 +482,7 @@ def read_long_table(
     else:
         encoding = replace(encoding, task=task, target=target)
         X = encoding.encode_features(data, "frame")
-    side = read_side_info(side_info, grouping, task=labels)
+    side = read_side_info(side_info, grouping, task=as_columns(task))
     side = _with_columns(side, data.select(side_names), grouping)
     if is_new:
         encoding = encoding.with_side_info(side)
@@ -564,7 +565,7 @@ def collect(
     weights = {name: check_row_values(name, value, len(y)) for name, value in row_values.items()}
 
     def where(row: int) -> str:
-        return f"task {native(labels[codes[row] : codes[row] + 1])[0]!r}, row {row}"
+        return f"task {native(labels)[codes[row]]!r}, row {row}"
 
     if encoding is None:
         check_finite(X, "X", where)
@@ -647,20 +648,17 @@ def _constant_columns(data: Frame, task: TaskColumns, names: list[str]) -> list[
     return constant
 
 
-def complete_rows(
-    data: Frame, task: Sequence[str], target: str | None = None, others: Sequence[str] = ()
-) -> tuple[Frame, list[tuple[str, int]]]:
-    """Return the rows that are complete in these columns, and the number of incomplete rows by
-    reason.
+def complete_rows(data: Frame, names: Iterable[str | None]) -> tuple[Frame, list[tuple[str, int]]]:
+    """Return the rows that are complete in the columns with these names, and the number of
+    incomplete rows by reason.
     """
-    roles = dict.fromkeys(task, ", the task")
-    if target is not None:
-        roles[target] = ", the target"
     complete, dropped = np.ones(len(data), dtype=bool), []
-    for name in (*roles, *(name for name in others if name in data.columns)):
+    for name in names:
+        if name not in data.columns:
+            continue  # no target, or a feature for which `encode_features` raises an error
         incomplete = complete & is_null(data[name])
         if incomplete.any():
-            dropped.append((f"no {name!r}{roles.get(name, '')}", int(incomplete.sum())))
+            dropped.append((f"no {name!r}", int(incomplete.sum())))
             complete &= ~incomplete
     return data if complete.all() else data.filter(complete.tolist()), dropped
 

@@ -15,9 +15,9 @@ from .._utils.frames import (
     RowsLike,
     SideInfoLike,
     ValuesLike,
+    check_target,
     is_frame,
     read_frame,
-    read_target,
     require_columns,
 )
 from .._utils.records import Stored, cached_property
@@ -32,7 +32,6 @@ from .._utils.validation import (
     check_int,
     check_real,
     check_rng,
-    check_target,
     is_integer,
     name_some,
     native,
@@ -141,7 +140,7 @@ class TaskSet(Stored):
             "exposure": exposure,
         }
         rows, read_as = encode_rows(X, encoding)
-        target = check_target(read_target(y), rows.shape[0])
+        target = check_target(y, rows.shape[0])
         grouping = group_rows(groups, len(target))
         if read_as is not None and encoding is not None:
             side_info, values = read_as.read_columns(X, side_info, **values)
@@ -297,19 +296,8 @@ class TaskSet(Stored):
             labels = [e.label if isinstance(e, Task) else t for t, e in enumerate(entries)]
         unique = distinct_labels(labels, len(entries))
         keys = native(unique)
-        rows: list[Any] = []
-        targets: list[np.ndarray] = []
-        sides: list[SideInfoLike] = []
-        for entry, label in zip(entries, keys, strict=True):
-            X, y, side = _read_entry(entry, label)
-            if rows and X.shape[1] != rows[0].shape[1]:
-                raise ValueError(
-                    f"X of task {label!r} has {X.shape[1]} features, and that of task {keys[0]!r} "
-                    f"has {rows[0].shape[1]}. All need the same features."
-                )
-            rows.append(X)
-            targets.append(y)
-            sides.append(side)
+        parts = [_read_entry(entry, label) for entry, label in zip(entries, keys, strict=True)]
+        rows, targets, sides = (list(part) for part in zip(*parts, strict=True))
         without = [label for label, side in zip(keys, sides, strict=True) if side is None]
         if without and len(without) < len(keys):
             raise ValueError(
@@ -361,7 +349,7 @@ class TaskSet(Stored):
         for value in values.values():
             if isinstance(value, np.ndarray):
                 value.setflags(write=False)
-            elif value is not None and sp.issparse(value):
+            elif sp.issparse(value):
                 for array in (value.data, value.indices, value.indptr):
                     array.flags.writeable = False
 
@@ -370,10 +358,6 @@ class TaskSet(Stored):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._store(**state)  # makes the arrays read-only again, which pickle does not
-
-    @property
-    def n_tasks(self) -> int:
-        return len(self.labels)
 
     @property
     def n_features(self) -> int:
@@ -412,9 +396,7 @@ class TaskSet(Stored):
     @cached_property
     def sizes(self) -> np.ndarray:
         """Number of rows per task, (T,)."""
-        sizes = self.offsets[1:] - self.offsets[:-1]
-        sizes.flags.writeable = False
-        return sizes
+        return np.diff(self.offsets)
 
     def single_rows(self) -> Self:
         """Return the tasks with each row repeated according to its frequency, so that a split can
@@ -453,7 +435,7 @@ class TaskSet(Stored):
     def __repr__(self) -> str:
         sizes = self.sizes
         per_task = f", {sizes.min()} to {sizes.max()} per task" if len(sizes) else ""
-        side = None if self.side_info is None else f"{self.side_info.shape[1]} columns"
+        side = None if self.side_info is None else f"{self.n_side_info} columns"
         kind = "sparse" if self.is_sparse else "dense"
         return (
             f"TaskSet(n_tasks={len(self)}, n_features={self.n_features}, "
@@ -468,9 +450,7 @@ class TaskSet(Stored):
 
     def __getitem__(self, key: Any) -> Task | Self:
         if is_integer(key):
-            if not -len(self) <= key < len(self):
-                raise IndexError(f"position {key} is out of range: there are {len(self)} tasks.")
-            return self._task(int(key) % len(self))
+            return self._task(range(len(self))[key])
         rows: slice | np.ndarray
         if isinstance(key, slice) and key.step in (None, 1):
             start, stop, _ = key.indices(len(self))
@@ -584,8 +564,8 @@ class TaskSet(Stored):
         """
         counts = _task_counts(sizes, len(self))
         order = check_rng(random_state).permutation(len(self)) if shuffle else np.arange(len(self))
-        ends = np.cumsum(counts)
-        return [self[order[end - count : end]] for end, count in zip(ends, counts, strict=True)]
+        *parts, _ = np.split(order, np.cumsum(counts))
+        return [self[part] for part in parts]
 
     def support_query(
         self, support: float = 0.5, random_state: RandomState = None, shuffle: bool = True
@@ -729,7 +709,7 @@ def _read_entry(entry: Any, label: Hashable) -> tuple[Any, np.ndarray, SideInfoL
         )
     try:
         X = check_features(X, 0)
-        y = check_target(read_target(y), X.shape[0])
+        y = check_target(y, X.shape[0])
         check_finite(X, "X")
         check_finite(y, "y")
     except ValueError as error:
@@ -781,7 +761,7 @@ def check_task_set(tasks: TaskSet) -> None:
 def target_positions(tasks: TaskSet, classes: ArrayLike) -> np.ndarray:
     """Return the positions of a task set's targets among the classes of a learner."""
     # The table may lack some of the learner's classes.
-    return class_positions(native(np.asarray(classes)), native(class_labels(tasks)))
+    return class_positions(classes, class_labels(tasks))
 
 
 #: The attributes of a task set.
