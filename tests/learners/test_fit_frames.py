@@ -235,9 +235,6 @@ def test_predictions_without_labels(name):
     learner, rows = fitted(name), ROWS[["hours", "age"]]
     with pytest.raises(ValueError, match="X: the frame has no column 'school'"):
         learner.predict(rows, side_info=SCHOOLS)
-    indexed = rows_of(name).set_index("school")
-    with pytest.raises(ValueError, match=r"'school' is in the index .*reset_index"):
-        learner.predict(indexed, side_info=SCHOOLS)
     few = rows_of(name).loc[OBSERVED.index]
     for given in ({"X": rows.to_numpy()}, {"X": rows_of(name), "groups": ROWS.school}):
         with pytest.raises(TypeError, match="support: X must be a TaskSet, or a dataframe with"):

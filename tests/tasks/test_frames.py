@@ -261,19 +261,11 @@ def test_other_columns_stay_features(change):
     assert (tasks.feature_names.tolist(), tasks.side_names) == (["x", "size", "same"], None)
 
 
-def test_constant_columns_are_joined_with_the_table_of_side_information():
+def test_constant_columns_are_side_information_unless_it_is_given():
     frame = pd.DataFrame(table_of_tasks(12))
-    side = pd.DataFrame(
-        {"task": np.arange(12), "age": np.arange(12.0), "size": np.arange(12) / 2.0}
-    )
-    with pytest.warns(UserWarning, match="read as side information: 'kind', 'size'"):
-        tasks = TaskSet.from_frame(frame, task="task", target="y", side_info=side)
-    assert tasks.side_names == ["age", "size", "kind"]
-    assert tasks.side_info[5].tolist() == [5.0, 2.5, None]
-    again = TaskSet.from_frame(
-        frame, task="task", target="y", side_info=side, encoding=tasks.encoding
-    )
-    assert_same(again, tasks, FIELDS)
+    side = pd.DataFrame({"task": np.arange(12), "age": np.arange(12.0)})
+    tasks = TaskSet.from_frame(frame.drop(columns="kind"), task="task", target="y", side_info=side)
+    assert (tasks.feature_names.tolist(), tasks.side_names) == (["x", "size", "same"], ["age"])
     # Rows without a feature are dropped, rows without side information are not.
     frame.loc[frame["task"] == 3, "size"] = np.nan
     frame.loc[0, "x"] = np.nan

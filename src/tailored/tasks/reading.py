@@ -482,24 +482,18 @@ def read_long_table(
     else:
         encoding = replace(encoding, task=task, target=target)
         X = encoding.encode_features(data, "frame")
-    side = read_side_info(side_info, grouping, task=as_columns(task))
-    side = _with_columns(side, data.select(side_names), grouping)
+    if side_names:
+        side_data = data.select(side_names)
+        types = declared_types(side_data)
+        side = side_of_columns(side_columns_of(side_data), grouping)._replace(types=types)
+    else:
+        side = read_side_info(side_info, grouping, task=as_columns(task))
     if is_new:
         encoding = encoding.with_side_info(side)
     encoding, y = encoding.encode_target(data, is_new)
     row_values = {role: numeric_column(data[name], role) for role, name in values.items()}
     encoding = replace(encoding, dropped=tuple(dropped), time=time or encoding.time, **values)
     return collect(X, y, grouping, side, encoding, row_values)
-
-
-def _with_columns(side: SideInfo, data: Frame, grouping: Grouping) -> SideInfo:
-    """Return side information with further columns, which have a value for each row of X."""
-    if not data.columns:
-        return side
-    table: Any = side_of_columns(side_columns_of(data), grouping).values
-    table = table if side.values is None else np.column_stack([side.values, table])
-    types = {**side.types, **declared_types(data)}
-    return SideInfo(table, [*(side.names or ()), *data.columns], types)
 
 
 def _features_and_side(
@@ -513,8 +507,8 @@ def _features_and_side(
 ) -> tuple[list[str], list[str]]:
     """Return the columns of features and of side information; ``roles`` are those of other columns.
 
-    By default, the columns of side information are those of the encoding that `side_info` lacks, if
-    the table has all of them.
+    By default, the columns of side information are those of the encoding, if the table has all of
+    them, and without an encoding those that are constant within tasks.
     """
     if isinstance(side_info, np.ndarray | list | tuple):
         raise TypeError(f"side_info is of type {type(side_info).__name__}. {BY_LABEL}")
@@ -528,23 +522,20 @@ def _features_and_side(
         used = used + check_columns(data, role, [] if name is None else [name], used)
     # The parts of a label with several columns can also be features or side information.
     taken = used[len(labels) :] if len(labels) > 1 else used
-    given = read_frame(side_info, "side_info").columns if is_frame(side_info) else []
+    has_default = side_info is None and side_columns is None
+    side_names = check_columns(data, "side_columns", side_columns or (), taken)
     if encoding is not None:
         names = [column.name for column in encoding.features]
-        if side_columns is None and (given or side_info is None):
-            side_columns = [c.name for c in encoding.side_info if c.name not in given]
-            if not set(side_columns) <= set(data.columns) - set(names):
-                side_columns = ()
         if features is not None and list(features) != names:
             raise ValueError("features: the encoding determines the features; leave features out.")
-        return names, check_columns(data, "side_columns", side_columns or (), taken)
-    side_names = check_columns(data, "side_columns", side_columns or (), taken)
+        known = [column.name for column in encoding.side_info]
+        is_complete = set(known) <= set(data.columns) - set(names)
+        return names, known if has_default and is_complete else side_names
     others = other_columns(data.columns, (*used, *side_names))
     names = check_columns(data, "features", others if features is None else features, taken)
-    if features is None and side_columns is None and (side_info is None or is_frame(side_info)):
-        constant = _constant_columns(data, task, names)
-        names = [name for name in names if name not in constant]
-        side_names = [name for name in constant if name not in given]
+    if features is None and has_default:
+        side_names = _constant_columns(data, task, names)
+        names = [name for name in names if name not in side_names]
     return names, side_names
 
 

@@ -182,9 +182,9 @@ class TaskSet(Stored):
         target : str or None
             The column to predict.  If None, the rows have no targets, and zeros are stored.
         features : sequence of str, optional
-            The feature columns; by default all remaining ones.  Unless `side_columns` is given,
-            those that are constant within every task then become side information, with a warning,
-            if at least 10 tasks have two or more rows.
+            The feature columns; by default all remaining ones.  Without `side_info` and
+            `side_columns`, those that are constant within every task then become side information,
+            with a warning, if at least 10 tasks have two or more rows.
         side_info : dataframe or mapping, optional
             A row per task: a dataframe with the column `task`, a pandas DataFrame whose index holds
             the labels, or a mapping from label to row.
