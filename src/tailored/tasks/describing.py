@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from .._utils.tables import Table, format_number, plural, wrap
 from .._utils.validation import is_missing, list_some
-from .encoding import ColumnEncoding, Encoding, side_encoding
+from .encoding import CategoryEncoding, ColumnEncoding, Encoding
 
 if TYPE_CHECKING:
     from .task_set import TaskSet
@@ -68,13 +68,15 @@ def _columns(tasks: TaskSet) -> Iterator[tuple[str, ...]]:
     names = tasks.side_names or list(map(str, range(tasks.n_side_info)))
     known = {} if encoding is None else {column.name: column for column in encoding.side_info}
     for name, values in zip(names, tasks.side_info.T, strict=True):
-        column = known.get(name) or side_encoding(name, values, None)
-        missing = np.array([is_missing(value) for value in values], dtype=bool)
-        if column.kind == "categorical":
-            text = f"{len(column.categories)} categories: {list_some(column.categories)}"
+        present = [value for value in values.tolist() if not is_missing(value)]
+        column = known.get(name, ColumnEncoding(name))
+        if all(isinstance(value, int | float) for value in present):
+            text = _text(column, np.array(present))
         else:
-            text = _text(column, values[~missing].astype(float))
-        text += f"; missing in {missing.sum():,} tasks" * bool(missing.any())
+            column = CategoryEncoding(name, tuple(sorted(set(map(str, present)))))
+            text = f"{len(column.categories)} categories: {list_some(column.categories)}"
+        n_missing = len(values) - len(present)
+        text += f"; missing in {n_missing:,} tasks" * bool(n_missing)
         yield name, "side info", column.kind, text
 
 
