@@ -124,7 +124,7 @@ def test_streams_that_are_no_tables(frame):
         with pytest.raises(ValueError, match=r"data: \w+ cannot be read as an Arrow table"):
             scan(data, **COLUMNS)
     twice = pa.Table.from_arrays([pa.array([1.0])] * 3, names=["user", "y", "y"])
-    with pytest.raises(ValueError, match="data has several columns with the name 'y'"):
+    with pytest.raises(ValueError, match="data: Expected unique column names"):
         scan(twice.to_reader(), task="user", target="y")
 
 
