@@ -110,7 +110,9 @@ def test_messages_of_fit_and_tables():
     ):
         EmpiricalBayesClassifier().fit(FRAME[["age"]], FRAME["distance"] / 40, groups=CHILD)
     holes = FRAME.assign(age=FRAME["age"].where(FRAME.index != 3))
-    message = "'c00', row 3, column 'age'. Drop those rows, .*missing='drop'.* impute .*missing='impute'"
+    message = (
+        "'c00', row 3, column 'age'. Drop those rows, .*missing='drop'.* impute .*missing='impute'"
+    )
     with pytest.raises(ValueError, match=message):
         TaskSet.from_frame(holes, side_columns=["sex"], **ROLES)
     for columns in (["age"], ["sex", "age"]):
