@@ -128,7 +128,7 @@ class ConditionalBiasLearner(_BiasLearner):
 
     Parameters
     ----------
-    feature_map : str, callable, transformer or FeatureMap, default="auto"
+    feature_map : str, callable or FeatureMap, default="auto"
         As for `ConditionalLearner`; features act as if they had unit root-mean-square norm.
     step_size, regularization, loss, inner, fit_intercept, tol, n_jobs, random_state
         As for `UnconditionalBiasLearner`.

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.preprocessing import PolynomialFeatures
 
 from folds import few_folds
 from studies.earlier_methods import EARLIER_METHODS
@@ -281,9 +280,6 @@ CASES: dict[str, Case] = {
     "projected, vector features": Case(projected("vector"), numbers),
     "projected, words": Case(projected(), words),
     "projected, features of a function": Case(projected(mean_target, step=0.3)),
-    "projected, features of a transformer": Case(
-        projected(PolynomialFeatures(2), step=0.3), numbers
-    ),
     "projected, rank 32": Case(projected(rank=32)),
     "projected, full rank": Case(projected(rank=None)),
     "projected, full rank, online": Case(projected(rank=None, inner="online")),

@@ -1,10 +1,10 @@
 """Feature maps Φ: a vector φ (k,) of features for each task (Secs. 4 and 5 and Eq. 28 of the
 paper).
 
-"mean" and "angle" aggregate the task's rows, and "ridge" estimates its weights.  "vector",
-transformers and callables read the side information; without it, a callable reads the task.  The
-named maps do not depend on the order of the rows and are defined for a task without rows.  To add a
-map, define its class and add its name to `FEATURE_MAPS`.
+"mean" and "angle" aggregate the task's rows, and "ridge" estimates its weights.  "vector" and
+callables read the side information; without it, a callable reads the task.  The named maps do not
+depend on the order of the rows and are defined for a task without rows.  To add a map, define its
+class and add its name to `FEATURE_MAPS`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import clone
 
 from .._utils.validation import check_choice, check_positive, check_psd, native
 from ..tasks.features import FeatureMap, SideVector, side_table
@@ -147,22 +146,6 @@ def _row_sums(tasks: TaskSet, weights: Array) -> Array:
 
 
 @dataclass(eq=False, repr=False)
-class Transformer(FeatureMap):
-    """Any scikit-learn transformer applied to the table of side information."""
-
-    transformer: Any
-    fitted: Any = field(init=False)  # a fitted clone
-    needs_rows, needs_side_info = False, True
-
-    def fit(self, tasks: TaskSet) -> Transformer:
-        self.fitted = clone(self.transformer).fit(side_table(tasks))
-        return self
-
-    def transform(self, tasks: TaskSet) -> Array:
-        return dense(self.fitted.transform(side_table(tasks)))
-
-
-@dataclass(eq=False, repr=False)
 class CallableMap(FeatureMap):
     """``φ = function(s)``, a 1-D array, where s is the side information of a task.
 
@@ -220,15 +203,13 @@ def get_feature_map(spec: object, *, has_side_info: bool) -> FeatureMap:
 
     ``"auto"`` is "vector" if the tasks have side information and "ridge" otherwise.
     """
-    others = "a FeatureMap, a callable or a scikit-learn transformer"
+    others = "a FeatureMap or a callable"
     if isinstance(spec, str):
         auto = "vector" if has_side_info else "ridge"
         maps = FEATURE_MAPS | {"auto": FEATURE_MAPS[auto]}
         return maps[check_choice("feature_map", spec, maps, also=others)]()
     if isinstance(spec, FeatureMap):
         return copy(spec)
-    if hasattr(spec, "transform") and hasattr(spec, "fit"):
-        return Transformer(spec)
     if callable(spec):
         return CallableMap(spec, has_side_info)
     raise TypeError(

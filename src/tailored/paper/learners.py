@@ -107,11 +107,6 @@ class PaperLearner(MetaLearner):
         return np.array(self.conditioning_.C)
 
     @property
-    def feature_map_(self) -> FeatureMap | None:
-        """Φ; None if the prior does not depend on the task."""
-        return self.prior_.feature_map
-
-    @property
     def _n_weights(self) -> int:
         return self.n_features_in_ + bool(self.fit_intercept)
 
@@ -411,7 +406,7 @@ TaskSet
             reason = "too few tasks to hold one out, so the step size is selected on training tasks"
             advice = "Pass more tasks, validation=, or solver=ProjectedSGD(step=0.1)"
             warn(f"fit: {reason}. {advice}")
-        feature_map = self.feature_map_
+        feature_map = self.prior_.feature_map
         if feature_map is not None and not self.conditioning_.depends_on_task:
             was_tried = any(row["step_H"] > 0 for row in selected.history)
             lowered = "no step size of H lowered the error on the held-out tasks"
@@ -482,7 +477,7 @@ class ConditionalLearner(SurrogateLearner):
 
     Parameters
     ----------
-    feature_map : str, callable, transformer or FeatureMap, default="auto"
+    feature_map : str, callable or FeatureMap, default="auto"
         Φ. "mean", "ridge" and "angle" read the task's own rows, "vector" its side information;
         "auto" is "vector" if there is any, else "ridge". A callable gets the side information of a
         task, or the task itself if it has none, and returns φ (k,).
