@@ -69,7 +69,7 @@ def compare(seed, inner, gamma=1.0):
     run = Trajectory(StepSizes(gamma, gamma), np.eye(D), phis.shape[1])
     for t in range(WARM_UP):
         step(run, t)
-    H, C = run.dense_H(), run.C.copy()
+    H, C = gamma * run.H.dense(), run.C.copy()
     task = tasks[WARM_UP]
     pairs = [(one.X, one.y, one.X, one.y) for one in held_out]
 

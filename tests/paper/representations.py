@@ -45,6 +45,11 @@ def random_pair(rng, d, k, p):
     return M, C
 
 
+def dense_H(run):
+    """H of the iterate of a run, (dk, dk)."""
+    return run.steps.H * run.H.dense()
+
+
 def learned(M, C):
     """The function with H = AᵀA, where the rows of A are the unfolded slices of M."""
     return Conditioning(C, M.reshape(len(M), -1).T)

@@ -7,6 +7,7 @@ import pytest
 from scipy import sparse
 
 import reference as ref
+from representations import dense_H
 from streams import LOSSES, Batch, advance, batch_of, close, part, random_stream, same
 from tailored.paper.algorithm_1 import StepSizes, Surrogate, Trajectory
 from tailored.paper.within_task import WithinTask
@@ -32,12 +33,12 @@ def test_iterates_and_averages_are_those_of_algorithm_1(name, inner, d, k):
     objective = Surrogate(WithinTask(loss, inner=inner, tol=TOL), L)
     trajectory = Trajectory(StepSizes(gamma_C, gamma_H), np.eye(d), k)
     for t in range(25):
-        close(trajectory.dense_H(), expected.H[t])
+        close(dense_H(trajectory), expected.H[t])
         close(trajectory.C, expected.C[t])
         assert trajectory.mean.count == t
         advance(trajectory, part(batch, t, t + 1), objective)
     assert trajectory.failure is None
-    close(trajectory.dense_H(), expected.H[25])
+    close(dense_H(trajectory), expected.H[25])
     close(trajectory.C, expected.C[25])
     close(trajectory.average().H, expected.mean_H)
     close(trajectory.average().C, expected.mean_C)
@@ -78,12 +79,12 @@ def test_started_at_0_the_learner_leaves_0(name, inner):
     trajectory = Trajectory(StepSizes(0.5, 0.5), np.zeros((d, d)), k)
     advance(trajectory, batch, Surrogate(WithinTask(loss, inner=inner, tol=TOL), L))
     assert np.linalg.eigvalsh(trajectory.C)[-1] > 1e-3
-    assert np.linalg.norm(trajectory.dense_H(), 2) > 1e-3
+    assert np.linalg.norm(dense_H(trajectory), 2) > 1e-3
     expected = ref.algorithm_1(
         [(X, y)], np.ones((1, k)), 0.5, 0.5, np.zeros((d, d)), inner, reference, L
     )
     close(trajectory.C, expected.C[1])
-    close(trajectory.dense_H(), expected.H[1])
+    close(dense_H(trajectory), expected.H[1])
     w = ref.solve(X, y, np.zeros((d, d)), inner, reference).w
     printed = ref.surrogate_gradient_primal(X, w, np.zeros((d, d)), L)
     assert np.abs(ref.project_psd(-0.5 * printed)).max() < 1e-15
@@ -106,7 +107,7 @@ def test_a_limited_rank_truncates_every_iterate_and_the_average(rank):
     advance(trajectory, batch, Surrogate(WithinTask(loss, inner="online"), L))
     assert trajectory.H.E.shape[1] <= rank
     assert trajectory.average().root.shape[1] <= rank
-    close(trajectory.dense_H(), H)
+    close(dense_H(trajectory), H)
     close(trajectory.average().H, mean)
 
 

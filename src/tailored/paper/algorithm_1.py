@@ -108,10 +108,6 @@ class Trajectory:
         """A with ``H = A Aᵀ``, for an iterate with a limited rank, whose P is diagonal."""
         return self.H.E * np.sqrt(self.steps.H * self.H.P.diagonal())
 
-    def dense_H(self) -> Array:
-        """Return H as a (dk, dk) matrix."""
-        return self.steps.H * self.H.dense()
-
     def average(self) -> Conditioning:
         """Return the mean of the iterates as a conditioning function."""
         return self.mean.average(self)
