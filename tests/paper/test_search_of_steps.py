@@ -10,21 +10,21 @@ from tailored.paper import ProjectedSGD, step_size
 from tailored.paper.algorithm_1 import StepSizes, Surrogate, Trajectory, run
 from tailored.paper.prior import RepresentationPrior
 from tailored.paper.representation import Conditioning
-from tailored.paper.step_size import select
+from tailored.paper.step_size import select, try_runs
 from tailored.paper.stream import Stream
 from tailored.paper.within_task import WithinTask
 from tailored.tasks.rows import Scaling
 from tailored.tasks.task_set import TaskSet
 
 
-def selected(tasks, phis, candidates, error_of=None, scales=(1.0,)):
-    """What is selected among runs with these steps on the tasks."""
+def tried_runs(tasks, phis, candidates, error_of, scales):
+    """Trials of runs with these steps on the tasks."""
     d, k = tasks[0][0].shape[1], phis.shape[1]
     runs = [Trajectory(steps, np.eye(d), k) for steps in candidates]
     algorithm, tau = WithinTask(LOSSES["absolute"][0]), Conditioning.constant(np.eye(d), k)
     run(runs, *batch_of(tasks, phis), Surrogate(algorithm, 1.0))
     prior = RepresentationPrior(scaling=Scaling.raw(d), conditioning=tau, algorithm=algorithm)
-    return select(runs, candidates, prior, error_of, scales, None)
+    return try_runs(runs, prior, error_of, scales, None)
 
 
 def test_the_search_takes_the_candidate_and_the_multiple_with_the_smallest_error():
@@ -37,14 +37,21 @@ def test_the_search_takes_the_candidate_and_the_multiple_with_the_smallest_error
         return abs(float(np.trace(prior.conditioning.C)) - 12.0)
 
     for scales in ((1.0,), step_size.SCALES):
-        found = selected(tasks, phis, candidates, distance_of_trace, scales)
-        assert len(found.history) == 4 * len(scales)
-        best = min(found.history, key=lambda row: row["error"])
-        assert found.error == best["error"] == distance_of_trace(found.prior)
-        assert (found.run.steps.C, found.scale) == (best["step_C"], best["scale"])
-    assert found.scale != 1.0
-    tried = {(row["step_C"], row["step_H"]) for row in found.history}
-    assert tried == {(0.1, 0.0), (1.0, 0.0), (0.1, 0.2), (1.0, 2.0)}
+        tried = tried_runs(tasks, phis, candidates, distance_of_trace, scales)
+        assert len(tried) == 4 * len(scales)
+        assert {each.run.steps for each in tried} == set(candidates)
+        assert all(each.error == distance_of_trace(each.prior) for each in tried)
+        best = select(tried, candidates)
+        assert best.error == min(each.error for each in tried)
+        first = select(tried, candidates[:1])
+        assert first.run.steps == candidates[0]
+    assert best.scale != 1.0
+    assert {(steps.C, steps.H) for steps in candidates} == {
+        (0.1, 0.0),
+        (1.0, 0.0),
+        (0.1, 0.2),
+        (1.0, 2.0),
+    }
 
 
 def test_candidates_have_the_ratios_that_were_given_and_no_others():

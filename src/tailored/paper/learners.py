@@ -10,6 +10,7 @@ defaults differ where other settings predict better; `ConditionalLearner` lists 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
@@ -47,9 +48,9 @@ from .step_size import (
     PAPER_STEP_SIZES,
     SCALES,
     ProjectedSGD,
-    Selection,
     held_out_error,
     select,
+    try_runs,
 )
 from .stream import Pair, Stream
 from .within_task import WithinTask
@@ -331,7 +332,7 @@ TaskSet
         tasks = read(self, *data, reset=is_new)
         stream = Stream(seed_of(self.random_state)) if is_new else self._stream
         train = tasks
-        if solver.needs_held_out:
+        if solver.searches:
             stream, train = self._hold_out(stream, tasks, validation)
         elif validation is not None:
             raise ValueError(
@@ -344,35 +345,49 @@ TaskSet
         C0 = self._constant(self.initial_representation, "initial_representation")
         k = phis.shape[1]
         # Unconditional runs are cheap; their errors are reported even if H = 0 is not a candidate.
-        constant = [StepSizes(steps.C, 0.0) for steps in candidates if solver.needs_held_out]
+        constant = [StepSizes(steps.C, 0.0) for steps in candidates if solver.searches]
         steps = dict.fromkeys([*candidates, *constant])
         runs = list(deepcopy(stream.runs)) or [Trajectory(s, C0, k, self.rank) for s in steps]
         start = self._prior(Conditioning.constant(C0, k), stream.feature_map)
         error_of = None
-        if solver.needs_held_out:
+        if solver.searches:
             support, query = stream.validation()
-            error_of = partial(
-                held_out_error,
-                Rows.of(support, self.fit_intercept),
-                Rows.of(query, self.fit_intercept),
-                start.features(support),
-            )
+            pair = Rows.of(support, self.fit_intercept), Rows.of(query, self.fit_intercept)
+            error_of = partial(held_out_error, *pair, start.features(support))
         surrogate = Surrogate(start.algorithm, self._lipschitz(train, whole))
         with progress_bar("Learning from tasks", len(train), enabled=self.progress) as tick:
-            train_rows = Rows.of(train, self.fit_intercept)
-            run(runs, train_rows, phis, factors, surrogate, n_jobs=self.n_jobs, tick=tick)
-        scales = SCALES if self.tune_scale else (1.0,)
-        selected = select(runs, candidates, start, error_of, scales, self.n_jobs)
-        self._stream = replace(stream, runs=tuple(runs), n_tasks=stream.n_tasks + len(tasks))
-        self.prior_ = replace(selected.prior, feature_range=self._feature_range(tasks.X))
-        self.search_results_, self.validation_error_ = list(selected.history), selected.error
-        self.scale_, self.n_iter_ = selected.scale, max(stream.n_train, 1)
-        self.step_size_, self.held_out_errors_ = selected.run.steps, selected.errors
-        self.n_tasks_seen_ = self._stream.n_tasks
+            rows = Rows.of(train, self.fit_intercept)
+            run(runs, rows, phis, factors, surrogate, n_jobs=self.n_jobs, tick=tick)
+        self._stream = replace(stream, runs=runs, n_tasks=stream.n_tasks + len(tasks))
+        learned = self._select(candidates, start, error_of)
+        self.prior_ = replace(learned, feature_range=self._feature_range(tasks.X))
+        self.n_iter_, self.n_tasks_seen_ = max(stream.n_train, 1), self._stream.n_tasks
         self.feature_moment_ = np.asarray(stream.phi_products / max(stream.n_train, 1))
         self._remember(tasks)
         if whole:
-            self._warn(tasks, selected)
+            self._warn(tasks)
+
+    def _select(
+        self,
+        candidates: list[StepSizes],
+        start: RepresentationPrior,
+        error_of: Callable[[RepresentationPrior], float] | None,
+    ) -> RepresentationPrior:
+        """Return the prior of the best candidate; store its step, and the results of a search."""
+        scales = SCALES if error_of is not None and self.tune_scale else (1.0,)
+        tried = try_runs(self._stream.runs, start, error_of, scales, self.n_jobs)
+        best = select(tried, candidates)
+        self.step_size_, self.scale_ = best.run.steps, best.scale
+        self.search_results_, self.validation_error_, self.held_out_errors_ = [], None, {}
+        if error_of is not None:
+            self.search_results_ = [each.row for each in tried if each.run.steps in candidates]
+            self.validation_error_ = best.error
+            constant = min(each.error for each in tried if each.run.steps.H == 0.0)
+            errors = {"independent": error_of(start), "unconditional": constant}
+            if start.conditioning.n_side:
+                errors["conditional"] = best.error
+            self.held_out_errors_ = errors
+        return best.prior
 
     def _hold_out(
         self, stream: Stream, tasks: TaskSet, validation: TaskSet | Pair | None
@@ -400,15 +415,16 @@ TaskSet
             )
         return support, query
 
-    def _warn(self, tasks: TaskSet, selected: Selection) -> None:
+    def _warn(self, tasks: TaskSet) -> None:
         """Warn about side information that is not used, and about a poor result of the search."""
-        if selected.error is not None and not self._stream.n_held_out:
+        error = self.validation_error_
+        if error is not None and not self._stream.n_held_out:
             reason = "too few tasks to hold one out, so the step size is selected on training tasks"
             advice = "Pass more tasks, validation=, or solver=ProjectedSGD(step=0.1)"
             warn(f"fit: {reason}. {advice}")
         feature_map = self.prior_.feature_map
         if feature_map is not None and not self.conditioning_.depends_on_task:
-            was_tried = any(row["step_H"] > 0 for row in selected.history)
+            was_tried = any(row["step_H"] > 0 for row in self.search_results_)
             lowered = "no step size of H lowered the error on the held-out tasks"
             warn(
                 "feature_map: the learned function is constant, τ(s) = C for every task "
@@ -422,7 +438,7 @@ TaskSet
                 f"fit: the side information is not used, because feature_map={self.feature_map!r} "
                 "reads the rows of a task only. Use feature_map='vector', or a function of it"
             )
-        tried = sorted({row["step_C"] for row in selected.history})
+        tried = sorted({row["step_C"] for row in self.search_results_})
         if len(tried) > 2 and self.step_size_.C in (tried[0], tried[-1]):
             extreme = "smallest" if tried[0] == self.step_size_.C else "largest"
             warn(
@@ -431,11 +447,11 @@ TaskSet
                 "Scale the columns and the target to a standard deviation of about 1, or try other "
                 "step_sizes in solver=ProjectedSGD(step_sizes=...)"
             )
-        independent = selected.errors.get("independent", np.inf)
-        if selected.error is not None and independent < selected.error:
+        independent = self.held_out_errors_.get("independent", np.inf)
+        if error is not None and independent < error:
             warn(
                 f"fit: on the held-out tasks, independent learning (θ = C₀) has the error "
-                f"{independent:.3g}, and this learner {selected.error:.3g}. Scale the columns and "
+                f"{independent:.3g}, and this learner {error:.3g}. Scale the columns and "
                 "the target to a standard deviation of about 1, or use EmpiricalBayesLearner",
                 UnhelpfulWarning,
             )

@@ -8,7 +8,7 @@ iterates on held-out tasks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,7 @@ class ProjectedSGD(Stored, BaseEstimator):
     step_ratios: Any = (0.0, 1.0, 10.0)
 
     @property
-    def needs_held_out(self) -> bool:
+    def searches(self) -> bool:
         """Whether the step size is selected on held-out tasks."""
         return isinstance(self.step, str)
 
@@ -62,7 +62,7 @@ class ProjectedSGD(Stored, BaseEstimator):
 
         Raise an error that names the argument if the settings are not valid.
         """
-        if not self.needs_held_out:
+        if not self.searches:
             steps = _numbers("step", self.step if np.ndim(self.step) else [self.step] * 2)
             if len(steps) != 2:
                 raise ValueError(f"step: expected a pair (step of C, step of H), got {self.step!r}")
@@ -92,62 +92,56 @@ def held_out_error(support: Rows, query: Rows, phis: Array, prior: Representatio
 
 
 @dataclass(frozen=True)
-class Selection:
-    """The selected run, and the errors of all runs on the held-out tasks, if there are any."""
+class Trial:
+    """A run of Algorithm 1 and a multiple of τ, with their error on the held-out tasks."""
 
-    prior: RepresentationPrior  # of the mean of its iterates, multiplied by ``scale``
     run: Trajectory
-    scale: float = 1.0
-    error: float | None = None  # the smallest error of a candidate
-    history: Sequence[dict[str, float]] = ()  # the candidates with their errors
-    #: errors of independent, unconditional and conditional learning
-    errors: dict[str, float] = field(default_factory=dict)
+    scale: float
+    prior: RepresentationPrior  # of the mean of the iterates, multiplied by ``scale``
+    error: float  # infinity if the iterates overflowed, NaN without held-out tasks
+
+    @property
+    def row(self) -> dict[str, float]:
+        """The row of ``search_results_``."""
+        steps = self.run.steps
+        return {"step_C": steps.C, "step_H": steps.H, "scale": self.scale, "error": self.error}
 
 
-def select(
+def try_runs(
     runs: Sequence[Trajectory],
-    candidates: Sequence[StepSizes],
     start: RepresentationPrior,
     error_of: Callable[[RepresentationPrior], float] | None,
     scales: Sequence[float],
     n_jobs: int | None,
-) -> Selection:
-    """Return the candidate and the multiple of τ with the smallest error on the held-out tasks.
+) -> list[Trial]:
+    """Return a trial of each run with each multiple of τ; ``start`` is the prior of C₀."""
 
-    ``start`` is the prior of C₀.  Runs that are not candidates are compared only.  Without
-    ``error_of``, the first run is selected.
-    """
-    failed = [str(run.steps) for run in runs if run.failure and run.steps in candidates]
-    if len(failed) == len(candidates):
-        raise ValueError(
-            f"step: the iterates overflow with step {', '.join(failed)} ({runs[0].failure}); "
-            "give a smaller step, or rescale X and y"
-        )
-    if error_of is None:
-        return Selection(replace(start, conditioning=runs[0].average()), runs[0])
-
-    def errors_of(run: Trajectory) -> list[tuple[float, float, Trajectory, RepresentationPrior]]:
+    def trials_of(run: Trajectory) -> list[Trial]:
         if run.failure:
-            return [(np.inf, scale, run, start) for scale in scales]
+            return [Trial(run, scale, start, np.inf) for scale in scales]
         with single_threaded_blas():
-            average = run.average()
-            priors = [replace(start, conditioning=average.scale(scale)) for scale in scales]
-            return [(error_of(p), s, run, p) for p, s in zip(priors, scales, strict=True)]
+            average, trials = run.average(), []
+            for scale in scales:
+                prior = replace(start, conditioning=average.scale(scale))
+                error = np.nan if error_of is None else error_of(prior)
+                trials.append(Trial(run, scale, prior, error))
+        return trials
 
     parallel = Parallel(n_jobs=n_jobs, require="sharedmem")
-    tried = [row for rows in parallel(delayed(errors_of)(run) for run in runs) for row in rows]
-    history = [
-        {"step_C": run.steps.C, "step_H": run.steps.H, "scale": scale, "error": error}
-        for error, scale, run, _ in tried
-        if run.steps in candidates
+    return [
+        trial for trials in parallel(delayed(trials_of)(run) for run in runs) for trial in trials
     ]
-    # The first minimum among the candidates that did not overflow, even if all errors are infinite.
-    sound = (row for row in tried if row[2].steps in candidates and not row[2].failure)
-    error, scale, best, prior = min(sound, key=lambda row: row[0])
-    errors = {
-        "independent": error_of(start),
-        "unconditional": min(row[0] for row in tried if row[2].steps.H == 0.0),
-    }
-    if start.conditioning.n_side:
-        errors["conditional"] = error
-    return Selection(prior, best, scale, error, history, errors)
+
+
+def select(tried: Sequence[Trial], candidates: Sequence[StepSizes]) -> Trial:
+    """Return the candidate with the smallest error, and the first of those if there are several.
+
+    Other runs are only compared with the candidates.
+    """
+    sound = [each for each in tried if each.run.steps in candidates and not each.run.failure]
+    if not sound:
+        raise ValueError(
+            f"step: the iterates overflow with step {', '.join(map(str, candidates))} "
+            f"({tried[0].run.failure}); give a smaller step, or rescale X and y"
+        )
+    return min(sound, key=lambda trial: trial.error)
