@@ -84,7 +84,7 @@ def test_sentences(learner):
         "full": " correlated random effects on every coefficient",
     }
     assert sentences[learner.structure_.get("structure", "full")] in text
-    assert "The model was selected on the same tasks" in learner.summary().tables["errors"].caption
+    assert "The model was selected by" in learner.summary().tables["errors"].caption
     plain = TaskSet.from_frame(FRAME.drop(columns="sex"), **ROLES)
     intercept = EmpiricalBayesLearner(varying=[], covariance="full").fit(plain).summary()
     methods = intercept.to_frame("errors")["method"].tolist()

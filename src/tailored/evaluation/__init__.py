@@ -7,8 +7,9 @@ scorer for scikit-learn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -145,9 +146,8 @@ class Evaluation:
         x, own = np.arange(len(self.supports)), self.mean[0]
         error = standard_errors(self.errors[0])
         ax = new_axes(4.4, 3.5) if ax is None else ax
-        for name, mean, color, marker in zip(
-            self.methods, self.mean, PALETTE, "o^sDvPX", strict=False
-        ):
+        styles = cycle(zip(PALETTE, "o^sDvPX", strict=True))
+        for name, mean, (color, marker) in zip(self.methods, self.mean, styles, strict=False):
             ax.plot(x, mean, label=shortened(name), color=color, marker=marker)
         ax.fill_between(x, own - error, own + error, color=PALETTE[0], alpha=0.18)
         # Baselines with very large errors at few rows would flatten the other lines.
@@ -205,9 +205,10 @@ def evaluate(
     check_fraction("coverage", coverage)
     tasks, named, loss, classes = _prepared(tasks, methods, loss)
     folds = _folds(tasks, supports, min(n_folds, len(tasks)), random_state)
-    shape = len(named), len(folds[0].supports), len(tasks)
+    supports = tuple(folds[0].supports)
+    shape = len(named), len(supports), len(tasks)
     scores: dict[str, Array] = {}
-    parts = []
+    predictions = []
     # With few rows, the threads of scikit-learn's boosting wait longer than they compute.
     one_thread = threadpool_limits(1 if len(tasks.y) < 50_000 else None, user_api="openmp")
     bar = progress_bar("evaluate", len(folds) * len(named), enabled=progress)
@@ -220,24 +221,15 @@ def evaluate(
                     for name, values in found.items():
                         scores.setdefault(name, np.full(shape, np.nan))[i, j, fold.tasks] = values
                     if i == 0:
-                        parts.append((fold.rows, np.full(len(fold.rows), n), predicted))
+                        predictions.append((fold.rows, n, predicted))
                 advance(1)
     evaluated = np.sort(np.concatenate([fold.tasks for fold in folds]))
-    rows, counts, predicted = (np.concatenate(each) for each in zip(*parts, strict=True))
-    columns = {
-        "task": tasks.labels[tasks.task_of_row[rows]],
-        "row": rows,
-        "target": np.array(classes)[tasks.y[rows].astype(int)] if classes else tasks.y[rows],
-        "support": counts,
-    }
-    names = [f"probability_{label}" for label in classes] or ["prediction"]
-    columns |= zip(names, predicted.reshape(len(rows), -1).T, strict=True)
     return Evaluation(
         methods=tuple(named),
-        supports=tuple(folds[0].supports),
+        supports=supports,
         labels=tasks.labels[evaluated],
         scores={name: values[:, :, evaluated] for name, values in scores.items()},
-        predictions=as_frame(columns),
+        predictions=_prediction_frame(tasks, classes, predictions),
         coverage=coverage,
         classes=classes,
     )
@@ -282,6 +274,25 @@ def _with_error(mean: float, error: float) -> str:
     if "e" in text:
         return f"{text} ± {error:.1e}"
     return f"{text} ± {np.format_float_positional(error, 2, fractional=False, trim='-')}"
+
+
+def _prediction_frame(
+    tasks: TaskSet, classes: tuple[Any, ...], parts: Sequence[tuple[Any, int, Array]]
+) -> Any:
+    """Return predictions as a frame; ``parts`` are positions of rows, the number of support rows,
+    and predictions.
+    """
+    rows, predicted = (np.concatenate([part[i] for part in parts]) for i in (0, 2))
+    n_support = np.concatenate([np.full(len(part), n) for part, n, _ in parts])
+    targets = tasks.y[rows]
+    columns = {
+        "task": tasks.labels[tasks.task_of_row[rows]],
+        "row": rows,
+        "target": np.array(classes)[targets.astype(int)] if classes else targets,
+        "support": n_support,
+    }
+    names = [f"probability_{label}" for label in classes] or ["prediction"]
+    return as_frame(columns | dict(zip(names, predicted.reshape(len(rows), -1).T, strict=True)))
 
 
 class _Fold(NamedTuple):
@@ -422,7 +433,7 @@ class task_scorer:
         estimator = getattr(estimator, "best_estimator_", estimator)
         if (steps := getattr(estimator, "steps", None)) is not None:
             X = estimator[:-1].transform(X) if len(steps) > 1 else X
-            estimator = getattr(steps[-1][1], "best_estimator_", steps[-1][1])
+            estimator = steps[-1][1]
         if not hasattr(estimator, "predict_tasks"):
             raise TypeError(
                 "estimator: task_scorer needs a learner with predict_tasks, such as "

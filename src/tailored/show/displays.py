@@ -6,9 +6,9 @@ function of side information.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import mode
 from typing import Any, Self
 
 import numpy as np
@@ -46,11 +46,7 @@ class ModelDisplay:
 
     ax_: Any
     figure_: Any
-
-    @property
-    def figure_size(self) -> tuple[float, float]:
-        """Width and height of a new figure, in inches."""
-        return 5.2, 3.8
+    figure_size = 5.2, 3.8  # width and height of a new figure, in inches
 
     def plot(self, ax: Any = None) -> Self:
         """Draw on ``ax``, or on a new figure; return the display with ``ax_`` and ``figure_``."""
@@ -107,9 +103,8 @@ class EffectsDisplay(ModelDisplay):
         numbers: Any = *values[..., j], float(model.fixed_effects[j])
         return cls(column, tasks.labels, *numbers).plot(ax)
 
-    @property
-    def figure_size(self) -> tuple[float, float]:
-        return 4.8, max(0.17 * min(len(self.labels), MAX_NAMED) + 0.9, 2.0)
+    def __post_init__(self) -> None:
+        self.figure_size = 4.8, max(0.17 * min(len(self.labels), MAX_NAMED) + 0.9, 2.0)
 
     def _draw(self, ax: Any) -> None:
         label, fixed, line = coefficient_label(self.column), self.fixed_effect, "fixed effect"
@@ -253,7 +248,7 @@ class TaskFitDisplay(ModelDisplay):
         if possible one with more than six values.
         """
         one = tasks[[0 if task is None else int(tasks.index_of(task)[0])]]
-        X, y = dense(one.X), one.y
+        X, y, exposure = dense(one.X), one.y, one.exposure
         if not len(X):
             raise ValueError(f"task: {task!r} has no rows to draw. Choose another task.")
         side = None if one.side_info is None else one.side_info[0]
@@ -261,9 +256,9 @@ class TaskFitDisplay(ModelDisplay):
         model, prior = learner.adapt(X, y, side_info=side, **values), learner.adapt(side_info=side)
         names, roles = FittedModel(learner).columns[: X.shape[1]], learner.columns_in_
         if column is None:
-            is_numeric = [len(np.unique(x)) > MAX_VALUES for x in X.T]
             sizes = np.abs(model.coef_) * X.std(axis=0)
-            column = names[int(np.argmax(np.where(is_numeric, sizes, 1e-9 * sizes)))]
+            sizes[[len(np.unique(x)) <= MAX_VALUES for x in X.T]] *= 1e-9
+            column = names[int(np.argmax(sizes))]
         j = names.index(check_choice("column", column, names))
 
         def at(values: Array) -> Array:
@@ -273,7 +268,7 @@ class TaskFitDisplay(ModelDisplay):
             return rows
 
         grid = grid_of(X[:, j])
-        rows, exposure, unit = at(grid), one.exposure, 1.0
+        rows, unit = at(grid), 1.0
         if learner.prior_.response.is_gaussian:
             y = y - model.predict(X) + model.predict(at(X[:, j]))
         if exposure is not None:
@@ -355,8 +350,7 @@ class PriorPathDisplay(ModelDisplay):
         grid = grid_of(known[j])
         side = np.empty((len(grid), len(known)), dtype=tasks.side_info.dtype)
         for i, values in enumerate(known):
-            is_text = isinstance(values[0], str)
-            side[:, i] = Counter(values).most_common(1)[0][0] if is_text else np.median(values)
+            side[:, i] = mode(values) if isinstance(values[0], str) else np.median(values)
         side[:, j] = grid
         weights, errors = learner.coefficients(side, return_std=True)
         change = np.ptp(weights, axis=0) / np.maximum(errors.mean(axis=0), 1e-300)
@@ -405,10 +399,9 @@ def effects_of(learner: Any, tasks: TaskSet) -> Array:
     All are zero for categorical columns without a coefficient.
     """
     model = FittedModel(learner)
-    values = np.zeros((4, len(tasks), len(model.columns)))
-    table = learner.effects(tasks)
-    for out, name in zip(values, ("effect", "lower", "upper", "prior"), strict=True):
-        out[:, model.coefficients] = np.asarray(table[name]).reshape(len(tasks), -1)
+    values, table = np.zeros((4, len(tasks), len(model.columns))), learner.effects(tasks)
+    columns = np.stack([table[name] for name in ("effect", "lower", "upper", "prior")])
+    values[..., model.coefficients] = columns.reshape(4, len(tasks), -1)
     return values
 
 
@@ -420,11 +413,11 @@ def own_fits(tasks: TaskSet, fit_intercept: bool) -> Array:
     fits = np.full((len(tasks), tasks.n_features + fit_intercept), np.nan)
     for t, task in enumerate(tasks):
         rows = dense_rows(task.X, fit_intercept)
-        if len(rows) >= rows.shape[1]:
-            # Without scaling, columns with small values would look unidentified.
-            size = np.maximum(np.sqrt(np.mean(rows**2, axis=0)), 1e-300)
-            found, _, rank, _ = np.linalg.lstsq(rows / size, task.y, rcond=1e-9)
-            fits[t] = found / size if rank == rows.shape[1] else np.nan
+        # Without scaling, columns with small values would look unidentified.
+        size = np.maximum(np.linalg.norm(rows, axis=0), 1e-300)
+        found, _, rank, _ = np.linalg.lstsq(rows / size, task.y, rcond=1e-9)
+        if rank == rows.shape[1]:
+            fits[t] = found / size
     return fits
 
 

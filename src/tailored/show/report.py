@@ -70,16 +70,15 @@ def write_report(path: Path | str, learner: Any, tasks: TaskSet, evaluation: Any
     sections = {}
     if evaluation is not None:
         sections["Accuracy on new tasks"] = _accuracy(evaluation, target)
-    shown, coded = learner, tasks
-    if is_classifier(learner):
-        positions = target_positions(tasks, learner.classes_)
-        shown, coded = learner.learners_[0], tasks.replace(y=positions)
-        target = f"the probability of {learner.classes_[1]}"
-    if len(summaries) == 1:
-        sections |= _coefficients(shown, coded, target)
-    model = (replace(each, verdict=()).html for each in summaries)
     # Notes are for those who have not fitted a model yet, such as on targets that may be counts.
     data = replace(tasks.describe(), caption="")
+    if is_classifier(learner):
+        target = f"the probability of {learner.classes_[1]}"
+        tasks = tasks.replace(y=target_positions(tasks, learner.classes_))
+        learner = learner.learners_[0]
+    if len(summaries) == 1:
+        sections |= _coefficients(learner, tasks, target)
+    model = (replace(each, verdict=()).html for each in summaries)
     sections |= {"Model": "".join(model), "Data": f"<pre>{escape(str(data))}</pre>"}
     write_atomically(path, _page(title, opening, sections).encode())
     return Path(path)

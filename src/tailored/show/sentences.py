@@ -64,7 +64,7 @@ def further_sentences(model: FittedModel) -> Iterator[str]:
         )
 
 
-def describe_support(n_support: Any) -> str:
+def _describe_support(n_support: Any) -> str:
     """Describe the support rows of each task that was held out in `fit`."""
     sampling = SupportSampling.of(n_support)
     share = "25 to 75 %" if sampling.in_order else "75 % (of fewer than four rows, all but one)"
@@ -87,7 +87,7 @@ def _describe_errors(model: FittedModel) -> Iterator[str]:
     text = f"On {plural(n_tasks, 'task')} held out in fit, the mean "
     text += f"{error_name(model.training.loss)} is {format_number(own[1])}"
     text += f": {', and '.join(texts)}" * bool(texts)
-    text += f". Support rows of each task: {describe_support(model.learner.n_support)}."
+    text += f". Support rows of each task: {_describe_support(model.learner.n_support)}."
     if model.effects:
         text += " The effects that all tasks share were fitted to these tasks, too."
     if model.is_selected:
@@ -167,43 +167,51 @@ def describe_structure(
     ``centre`` names the values of the features at which effects are uncorrelated, or have shrunk
     correlations; it is empty if these are zero.
     """
-    n, at = structure.get("n_components", 1), f" at the {centre}" * bool(centre)
-    several = f"mixture of {n} {regression} mixed models" if n > 1 else f"{regression} mixed model"
+    n, kind = structure.get("n_components", 1), structure["kind"]
+    model = f"mixture of {n} {regression} mixed models" if n > 1 else f"{regression} mixed model"
     n_factors = structure.get("rank") or structure.get("n_factors", 0)
-    gates = " whose mixing weights depend on the side information"
-    varying = [names[j] for j in structure.get("varying", range(len(names)))]
-    text = {
-        "independent": f"{regression} regression with a ridge penalty: there is one task, so "
-        "nothing is pooled",
-        "factors plus diagonal": "low-rank plus diagonal prior (for many columns): "
-        f"{plural(n_factors, 'factor')}",
-        "low rank": f"{several}{', each' * (n > 1)} with {plural(n_factors, 'common factor')} of "
-        "the coefficients plus independent variation (low rank)",
-        "mixture": f"{several}{gates * bool(structure.get('has_gates'))}",
-    }.get(structure["kind"], f"{several} with ")
-    covariance = structure.get("structure", "full")
-    if covariance == "none":
+    if kind == "independent":
+        text = f"{regression} regression with a ridge penalty: there is one task, so nothing is "
+        text += "pooled"
+    elif kind == "factors plus diagonal":
+        text = f"low-rank plus diagonal prior (for many columns): {plural(n_factors, 'factor')}"
+    elif kind == "low rank":
+        text = (
+            f"{model}{', each' * (n > 1)} with {plural(n_factors, 'common factor')} of the "
+            "coefficients plus independent variation (low rank)"
+        )
+    elif kind == "mixture":
+        gates = " whose mixing weights depend on the side information"
+        text = f"{model}{gates * bool(structure.get('has_gates'))}"
+    elif structure.get("structure") == "none":
         text = f"one {regression} regression for all tasks"
-    elif structure["kind"] == "mixed model":
-        which = f"these coefficients only: {list_some(varying, MAX_NAMED)}"
-        which = which if len(varying) < len(names) else "every coefficient"
-        kind = f"uncorrelated ({at[1:]})" if at else "uncorrelated"
-        kind = kind if covariance == "diagonal" else "correlated"
-        effects = f"{kind} random effects on {which}"
-        if covariance == "intercept" or varying == [INTERCEPT]:
-            effects = "a random intercept"
-        elif len(varying) == 1:
-            effects = f"a random effect on {varying[0]}"
-        text += effects
-    if structure.get("truncation"):
-        least = 100.0 * structure["truncation"]
-        text += f"; directions with less than {least:g} % of the largest variance are dropped"
-    if structure.get("pseudo_tasks") and len(varying) > 1:
+    else:
+        at = f" at the {centre}" * bool(centre)
+        text = f"{model} with {_describe_effects(structure, names, at)}"
+    if least := structure.get("truncation"):
         text += (
-            f"; random-effect correlations{at} are shrunk towards zero (weight: "
-            f"{structure['pseudo_tasks']:g} pseudo-tasks)"
+            f"; directions with less than {100.0 * least:g} % of the largest variance are dropped"
         )
     return f"{text[0].upper()}{text[1:]}."
+
+
+def _describe_effects(structure: Mapping[str, Any], names: Sequence[str], at: str) -> str:
+    """Describe the random effects of a mixed model."""
+    varying = [names[j] for j in structure.get("varying", range(len(names)))]
+    covariance, pseudo_tasks = structure.get("structure"), structure.get("pseudo_tasks")
+    if covariance == "intercept" or varying == [INTERCEPT]:
+        return "a random intercept"
+    if len(varying) == 1:
+        return f"a random effect on {varying[0]}"
+    text = "random effects on every coefficient"
+    if len(varying) < len(names):
+        text = f"random effects on these coefficients only: {list_some(varying, MAX_NAMED)}"
+    if covariance == "diagonal":
+        return f"uncorrelated ({at.strip()}) {text}" if at else f"uncorrelated {text}"
+    if pseudo_tasks:
+        text += f"; random-effect correlations{at} are shrunk towards zero (weight: "
+        text += f"{pseudo_tasks:g} pseudo-tasks)"
+    return f"correlated {text}"
 
 
 def _describe_estimation(model: FittedModel) -> str:

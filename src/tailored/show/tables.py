@@ -12,7 +12,6 @@ from ..gaussian.sites import MOST_DIRECTIONS
 from ..losses import error_name
 from ..selection.training_summary import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN
 from .model import FittedModel, compare_errors
-from .sentences import describe_support
 
 #: A table without content, which is left out.
 _NOTHING = Table("", {})
@@ -278,20 +277,16 @@ def errors_table(model: FittedModel) -> Table:
         MIXED_MODEL: f"full random-effect covariance{varying}{side}{noise}",
     }
     caption = (
-        f"error: mean {error_name(training.loss)} over the tasks held out in fit. Support rows of "
-        f"each task: {describe_support(learner.n_support)}. difference: mean over tasks of the "
-        "method's error minus that of this learner, with its standard error."
+        f"error: mean {error_name(training.loss)} over the tasks held out in fit. difference: mean "
+        "over tasks of the method's error minus that of this learner, with its standard error."
     )
     if model.is_selected:
         caption += (
-            " The model was selected on the same tasks, so its error is slightly optimistic, by "
-            "the log predictive density, so a baseline may have a lower error."
+            " The model was selected by the log predictive density, so a baseline may have a lower "
+            "error."
         )
     if model.effects:
-        caption += (
-            " The effects that all tasks share were fitted to these tasks, too, and all methods "
-            "have them."
-        )
+        caption += " All methods have the effects that all tasks share."
     caption += "".join(f" {name}: {methods[name]}." for name in methods if name in training.errors)
     names = "method", "error", "difference", "std. error"
     rows = compare_errors(training.errors)
