@@ -90,7 +90,8 @@ class Trajectory:
     def __init__(self, steps: StepSizes, C0: Array, n_side: int, rank: int | None = None) -> None:
         """Start at ``C = C0``, ``H = 0``; H stays zero without a step or without features."""
         self.steps, self.n_side, self.rank = steps, n_side, rank
-        self.C, self.H = C0, FactoredH.zero(len(C0) * n_side)
+        E, P = np.zeros((len(C0) * n_side, 0), order="F"), np.zeros((0, 0), order="F")
+        self.C, self.H = C0, FactoredH(E, P)
         self.change: Change | None = None  # of H in the last step; None if there is a rank
         self.mean = RunningMean(len(C0), n_side, rank)
         if rank is None and n_side > 0 and steps.H > 0:

@@ -435,14 +435,15 @@ def _descend(
                 m += 1
             else:  # a linearly dependent variable stays fixed until it is selected
                 sides[i] = 0.0
-    entered, before = 0, np.inf  # infinite: the free variables are new, so that a step is due
+    entered, previous = 0, np.inf  # infinite: the free variables are new, so that a step is due
     while True:
-        left = 0.0
+        residual = 0.0
         for j in range(m):
             i = free.rows[j]
             free.step[j] = task.offset[i] + _dot(Z, i, w) - box.linear[i] - box.kink * sides[i]
-            left += abs(free.step[j])
-        if before < np.inf and not (0.1 * enough < left < 0.5 * before):
+            residual += abs(free.step[j])
+        # Steps are repeated while they halve the residuals, which removes rounding errors.
+        if previous < np.inf and not (0.1 * enough < residual < 0.5 * previous):
             entering, slope, value, gap = _price(task, w, a, sides)
             # more entering variables than that are cycles caused by rounding
             if gap <= enough or entering < 0 or m == len(free.rows) or entered > 2 * n + 50:
@@ -450,15 +451,15 @@ def _descend(
             _append(task, entering, free, m)
             up = a[entering] > 0.0 or (a[entering] == 0.0 and slope > 0.0)
             sides[entering] = 1.0 if up else -1.0
-            m, entered, before = m + 1, entered + 1, np.inf
+            m, entered, previous = m + 1, entered + 1, np.inf
             continue
-        before = left
+        previous = residual
         _cholesky_solve(free.L, m, free.step)
         length, hit, bound = _longest(task, a, sides, free, m)
         for j in range(m):
             i, move = free.rows[j], length * free.step[j]
             if j == hit:
-                move, sides[i], before = bound - a[i], 0.0, np.inf
+                move, sides[i], previous = bound - a[i], 0.0, np.inf
             a[i] = bound if j == hit else min(max(a[i] + move, box.lower[i]), box.upper[i])
             _add_row(Z, i, -move / n, w)
         if hit >= 0:

@@ -327,8 +327,9 @@ TaskSet
 
     def _learn(self, data: Data, validation: TaskSet | Pair | None, *, whole: bool) -> None:
         """Learn from the next tasks of a stream; ``whole`` if these are all of them."""
-        solver, is_new = self._check_parameters(), not hasattr(self, "_stream")
+        solver = self._check_parameters()
         candidates = solver.candidates(conditional=self.feature_map is not None)
+        is_new = not hasattr(self, "_stream")
         tasks = read(self, *data, reset=is_new)
         stream = Stream(seed_of(self.random_state)) if is_new else self._stream
         train = tasks
@@ -361,7 +362,8 @@ TaskSet
         self._stream = replace(stream, runs=runs, n_tasks=stream.n_tasks + len(tasks))
         learned = self._select(candidates, start, error_of)
         self.prior_ = replace(learned, feature_range=self._feature_range(tasks.X))
-        self.n_iter_, self.n_tasks_seen_ = max(stream.n_train, 1), self._stream.n_tasks
+        self.n_iter_ = max(stream.n_train, 1)
+        self.n_tasks_seen_ = self._stream.n_tasks
         self.feature_moment_ = np.asarray(stream.phi_products / max(stream.n_train, 1))
         self._remember(tasks)
         if whole:
@@ -377,16 +379,18 @@ TaskSet
         scales = SCALES if error_of is not None and self.tune_scale else (1.0,)
         tried = try_runs(self._stream.runs, start, error_of, scales, self.n_jobs)
         best = select(tried, candidates)
-        self.step_size_, self.scale_ = best.run.steps, best.scale
-        self.search_results_, self.validation_error_, self.held_out_errors_ = [], None, {}
+        self.step_size_ = best.run.steps
+        self.scale_ = best.scale
+        self.search_results_ = []
+        self.validation_error_ = None
+        self.held_out_errors_ = {}
         if error_of is not None:
             self.search_results_ = [each.row for each in tried if each.run.steps in candidates]
             self.validation_error_ = best.error
             constant = min(each.error for each in tried if each.run.steps.H == 0.0)
-            errors = {"independent": error_of(start), "unconditional": constant}
+            self.held_out_errors_ = {"independent": error_of(start), "unconditional": constant}
             if start.conditioning.n_side:
-                errors["conditional"] = best.error
-            self.held_out_errors_ = errors
+                self.held_out_errors_["conditional"] = best.error
         return best.prior
 
     def _hold_out(

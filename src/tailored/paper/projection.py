@@ -58,10 +58,6 @@ class FactoredH:
     P: Array
     n_steps: int = 0
 
-    @classmethod
-    def zero(cls, size: int) -> FactoredH:
-        return cls(np.zeros((size, 0), order="F"), np.zeros((0, 0), order="F"))
-
     def dense(self) -> Array:
         """Return the (dk, dk) matrix."""
         return self.E @ (np.tril(self.P) + np.tril(self.P, -1).T) @ self.E.T

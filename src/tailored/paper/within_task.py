@@ -99,9 +99,14 @@ class WithinTask(Record):
         # Ratios of subnormal numbers can overflow, so subnormal targets are set to zero.
         box = self.loss.dual_box(np.where(np.abs(y) < np.finfo(float).tiny, 0.0, y))
         tasks = frozen(X), frozen(starts, np.int64), frozen(thetas), frozen(offset), box
-        value, gap = np.zeros((2, n_tasks))
-        status = np.zeros(n_tasks, dtype=np.int64), np.ones(n_tasks, dtype=np.bool_)
-        found = WithinSolution(np.zeros((n_tasks, d)), np.empty(n), value, gap, *status)
+        found = WithinSolution(
+            coef=np.zeros((n_tasks, d)),
+            alpha=np.empty(n),
+            value=np.zeros(n_tasks),
+            gap=np.zeros(n_tasks),
+            n_iter=np.zeros(n_tasks, dtype=np.int64),
+            converged=np.ones(n_tasks, dtype=np.bool_),
+        )
         if self.inner == "online":
             online(*tasks, found)
         else:
