@@ -25,7 +25,7 @@ class Loss(NamedTuple):
     """ℓ(·, y) of one point: value, a subgradient, the conjugate and its domain, the Lipschitz
     constant.
 
-    All conjugates but the logistic one are ``a·y + tube·|a| + ½·curvature·a²`` on the domain.
+    All conjugates but the logistic one are ``a·y + ½·curvature·a²`` on the domain.
     """
 
     value: Callable
@@ -33,7 +33,6 @@ class Loss(NamedTuple):
     conjugate: Callable
     domain: Callable
     lipschitz: float | None
-    tube: float = 0.0
     curvature: float | None = 0.0
 
 
@@ -55,17 +54,6 @@ def pinball(quantile=0.5):
         conjugate=lambda a, y: a * y,
         domain=lambda y: (-quantile, 1 - quantile),
         lipschitz=max(quantile, 1 - quantile),
-    )
-
-
-def epsilon_insensitive(epsilon=0.1):
-    return Loss(
-        value=lambda p, y: max(abs(p - y) - epsilon, 0.0),
-        subgradient=lambda p, y: float(np.sign(p - y)) if abs(p - y) > epsilon else 0.0,
-        conjugate=lambda a, y: a * y + epsilon * abs(a),
-        domain=lambda y: (-1.0, 1.0),
-        lipschitz=1.0,
-        tube=epsilon,
     )
 
 
@@ -120,9 +108,7 @@ def hinge():
 
 def like(loss):
     """Return the loss with the name and the parameter of a loss of the library."""
-    parameter = {"pinball": "quantile", "epsilon_insensitive": "epsilon", "huber": "delta"}.get(
-        loss.name
-    )
+    parameter = {"pinball": "quantile", "huber": "delta"}.get(loss.name)
     return globals()[loss.name](*([] if parameter is None else [getattr(loss, parameter)]))
 
 
@@ -258,12 +244,6 @@ def exact(X, y, theta, loss, offset=None, tol=1e-11):
         alpha = _newton(X @ root(theta), y, loss, offset)
     elif np.isinf(high).any():
         alpha = -n * np.linalg.solve(K + n * np.eye(n), y - offset)
-    elif loss.tube > 0:  # α = a − b with a, b ≥ 0, so that |α| = a + b
-        Q = K / n**2 + loss.curvature / n * np.eye(n)
-        both = np.block([[Q, -Q], [-Q, Q]])
-        c = np.concatenate([y - offset + loss.tube, offset - y + loss.tube]) / n
-        parts = box_quadratic_program(both, c, np.zeros(2 * n), np.concatenate([high, -low]))
-        alpha = parts[:n] - parts[n:]
     else:
         Q = K / n**2 + loss.curvature / n * np.eye(n)
         alpha = box_quadratic_program(Q, (y - offset) / n, low, high)

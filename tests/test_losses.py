@@ -8,7 +8,6 @@ from scipy.special import entr
 
 from tailored.losses import (
     LOSSES,
-    EpsilonInsensitive,
     Huber,
     Loss,
     Pinball,
@@ -20,7 +19,6 @@ from tailored.losses import (
 CASES = {
     "absolute": get_loss("absolute"),
     "pinball": Pinball(0.3),
-    "epsilon_insensitive": EpsilonInsensitive(0.5),
     "huber": Huber(0.7),
     "squared": get_loss("squared"),
     "logistic": get_loss("logistic"),
@@ -40,8 +38,8 @@ def conjugate(loss, alpha, y):
             -entr(np.clip(b, 0.0, 1.0)) - entr(np.clip(1.0 - b, 0.0, 1.0)),
             np.inf,
         )
-    linear, lower, upper, quadratic, kink, _ = loss.dual_box(y)
-    inside = alpha * linear + 0.5 * quadratic * alpha**2 + kink * np.abs(alpha)
+    linear, lower, upper, quadratic, _ = loss.dual_box(y)
+    inside = alpha * linear + 0.5 * quadratic * alpha**2
     return np.where((alpha >= lower) & (alpha <= upper), inside, np.inf)
 
 
@@ -53,8 +51,6 @@ def kinks(loss, y):
     """Predictions at which the loss is not differentiable."""
     if loss.name == "hinge":
         return [y]
-    if loss.name == "epsilon_insensitive":
-        return [y - loss.epsilon, y + loss.epsilon]
     return [] if loss.dual_box(y).quadratic else [y]
 
 
@@ -78,7 +74,6 @@ def test_errors_of_responses_have_the_names_of_scikit_learn():
     """
     assert error_name("bernoulli") == "log loss"
     assert error_name("poisson") == error_name("negative_binomial") == "half Poisson deviance"
-    assert error_name("epsilon_insensitive") == "epsilon-insensitive loss"
 
 
 @losses
@@ -88,7 +83,6 @@ def test_values_of_the_definition(loss):
     by_hand = {
         "absolute": lambda p, y: abs(p - y),
         "pinball": lambda p, y: 0.3 * max(y - p, 0) + 0.7 * max(p - y, 0),
-        "epsilon_insensitive": lambda p, y: max(abs(p - y) - 0.5, 0),
         "huber": lambda p, y: 0.5 * (p - y) ** 2 if abs(p - y) <= 0.7 else 0.7 * abs(p - y) - 0.245,
         "squared": lambda p, y: 0.5 * (p - y) ** 2,
         "logistic": lambda p, y: np.log(1 + np.exp(-y * p)),
@@ -114,7 +108,7 @@ def test_subgradient_against_finite_differences(loss):
 
 @losses
 def test_subgradient_at_a_kink_is_the_admissible_value_nearest_zero(loss):
-    y = np.round(targets(loss, np.random.default_rng(2), 7) * 4) / 4  # so that y - epsilon is exact
+    y = targets(loss, np.random.default_rng(2), 7)
     for p in kinks(loss, y):
         step = 1e-7
         left = (loss.value(p, y) - loss.value(p - step, y)) / step
@@ -168,10 +162,8 @@ def test_logistic_does_not_overflow():
 
 
 def test_defaults_are_those_of_the_literature():
-    """Huber's 1.35 has 95 % efficiency under Gaussian noise; 0.1 is the usual width in support
-    vector regression.
-    """
-    assert (Huber().delta, EpsilonInsensitive().epsilon, Pinball().quantile) == (1.35, 0.1, 0.5)
+    """Huber's 1.35 has 95 % efficiency under Gaussian noise."""
+    assert (Huber().delta, Pinball().quantile) == (1.35, 0.5)
 
 
 def test_names_that_do_not_exist():
@@ -187,8 +179,6 @@ def test_names_that_do_not_exist():
         ("pinball", {"quantile": 0.0}, "quantile"),
         ("pinball", {"quantile": 1.0}, "quantile"),
         ("pinball", {"quantile": np.nan}, "quantile"),
-        ("epsilon_insensitive", {"epsilon": -1e-9}, "epsilon"),
-        ("epsilon_insensitive", {"epsilon": np.inf}, "epsilon"),
         ("huber", {"delta": 0.0}, "delta"),
         ("huber", {"delta": np.inf}, "delta"),
         ("huber", {"delta": "1"}, "delta"),

@@ -1,10 +1,10 @@
 """Losses l(p, y) of a prediction p and a target y, for the within-task problem and its dual.
 
 A loss is defined by the parameters of its conjugate in p, l*(a, y) = sup over p of a p - l(p, y).
-For all losses of this module except the logistic one, the conjugate is a quadratic with a kink on
-an interval (a dual box):
+For all losses of this module except the logistic one, the conjugate is a quadratic on an interval
+(a dual box):
 
-    l*(a, y) = a linear + 1/2 quadratic a^2 + kink |a|   on [lower, upper], infinity elsewhere.
+    l*(a, y) = a linear + 1/2 quadratic a^2   on [lower, upper], infinity elsewhere.
 
 `LOSSES` maps the names to the classes.  To add a loss with a dual box, define its class and add it
 there.
@@ -21,13 +21,12 @@ from ._utils.records import Stored
 from ._utils.validation import (
     check_choice,
     check_fraction,
-    check_nonnegative,
     check_positive,
     name_some,
 )
 
 Floats = NDArray[np.float64]
-__all__ = ["EpsilonInsensitive", "Huber", "Pinball"]
+__all__ = ["Huber", "Pinball"]
 
 
 class DualBox(NamedTuple):
@@ -41,21 +40,16 @@ class DualBox(NamedTuple):
     lower: Floats
     upper: Floats
     quadratic: float = 0.0
-    kink: float = 0.0
     logistic: bool = False
 
 
 def _dual_box(
-    y: ArrayLike,
-    lower: float | Floats,
-    upper: float | Floats,
-    quadratic: float = 0.0,
-    kink: float = 0.0,
+    y: ArrayLike, lower: float | Floats, upper: float | Floats, quadratic: float = 0.0
 ) -> DualBox:
     """Return the dual box of targets y (n,) with these bounds, whose linear term is y."""
     linear = np.array(y, dtype=np.float64)
     lower, upper = (np.full(linear.shape, end, dtype=np.float64) for end in (lower, upper))
-    return DualBox(linear, lower, upper, quadratic, kink)
+    return DualBox(linear, lower, upper, quadratic)
 
 
 @dataclass(frozen=True)
@@ -63,8 +57,8 @@ class Loss(Stored, ABC):
     """Base class of the losses, convex in p.  ``value``, ``error`` and ``subgradient`` are
     elementwise and broadcast.
 
-    l(p, y) is the maximum over lower <= a <= upper of a (p - linear) - quadratic/2 a^2 - kink |a|,
-    with the dual box of y; losses without a dual box define the methods anew.
+    l(p, y) is the maximum over lower <= a <= upper of a (p - linear) - quadratic/2 a^2, with the
+    dual box of y; losses without a dual box define the methods anew.
     """
 
     name: ClassVar[str]
@@ -83,9 +77,7 @@ class Loss(Stored, ABC):
         """Return l(p, y)."""
         slope, box = self.subgradient(p, y), self.dual_box(y)
         residual = np.subtract(p, box.linear, dtype=np.float64)
-        return np.asarray(
-            slope * (residual - 0.5 * box.quadratic * slope) - box.kink * np.abs(slope)
-        )
+        return np.asarray(slope * (residual - 0.5 * box.quadratic * slope))
 
     def error(self, p: ArrayLike, y: ArrayLike) -> Floats:
         """Return the error that tables show: l(p, y), or (p - y)^2 for the squared loss."""
@@ -93,12 +85,11 @@ class Loss(Stored, ABC):
 
     def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
         """Return a subgradient of l(., y) at p; at a kink, the one nearest to 0."""
-        linear, lower, upper, quadratic, kink, _ = self.dual_box(y)
+        linear, lower, upper, quadratic, _ = self.dual_box(y)
         residual = np.subtract(p, linear, dtype=np.float64)
-        beyond = np.maximum(np.abs(residual) - kink, 0.0)
         if quadratic:
-            return np.clip(np.copysign(beyond, residual) / quadratic, lower, upper)
-        return np.where(beyond > 0.0, np.where(residual > 0.0, upper, lower), 0.0)
+            return np.clip(residual / quadratic, lower, upper)
+        return np.where(residual > 0.0, upper, np.where(residual < 0.0, lower, 0.0))
 
     def check_targets(self, y: ArrayLike, name: str = "y") -> None:
         """Raise a ValueError if a target is outside the loss's domain."""
@@ -140,20 +131,6 @@ class Pinball(Loss):
 
     def dual_box(self, y: ArrayLike) -> DualBox:
         return _dual_box(y, -self.quantile, 1.0 - self.quantile)
-
-
-@dataclass(frozen=True)
-class EpsilonInsensitive(Loss):
-    """``l(p, y) = (|p - y| - epsilon)_+``."""
-
-    epsilon: float = 0.1
-    name: ClassVar[str] = "epsilon_insensitive"
-
-    def __post_init__(self) -> None:
-        check_nonnegative("epsilon", self.epsilon)
-
-    def dual_box(self, y: ArrayLike) -> DualBox:
-        return _dual_box(y, -1.0, 1.0, kink=float(self.epsilon))
 
 
 @dataclass(frozen=True)
@@ -222,8 +199,7 @@ class Hinge(MarginLoss):
 
 
 LOSSES: dict[str, type[Loss]] = {
-    loss.name: loss
-    for loss in (Absolute, Pinball, EpsilonInsensitive, Huber, Squared, Logistic, Hinge)
+    loss.name: loss for loss in (Absolute, Pinball, Huber, Squared, Logistic, Hinge)
 }
 
 
@@ -233,7 +209,7 @@ def error_name(loss: str) -> str:
         return "log loss"
     if loss in ("poisson", "negative_binomial"):
         return "half Poisson deviance"
-    return f"{loss.replace('_', '-')} {'error' if loss in ('absolute', 'squared') else 'loss'}"
+    return f"{loss} {'error' if loss in ('absolute', 'squared') else 'loss'}"
 
 
 def get_loss(loss: str | Loss) -> Loss:

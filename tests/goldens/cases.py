@@ -23,7 +23,7 @@ from tailored import (
     TaskSet,
     UnconditionalLearner,
 )
-from tailored.losses import EpsilonInsensitive, Huber, Pinball
+from tailored.losses import Huber, Pinball
 from tailored.paper import ProjectedSGD
 
 # ---------------------------------------------------------------- tasks
@@ -238,7 +238,6 @@ LOSSES = {
     "squared": ("squared", clusters),
     "huber": (Huber(0.5), clusters),
     "pinball 0.9": (Pinball(0.9), clusters),
-    "epsilon-insensitive": (EpsilonInsensitive(0.2), clusters),
     "logistic": ("logistic", signs),
     "hinge": ("hinge", signs),
 }
@@ -253,7 +252,6 @@ CASES: dict[str, Case] = {
     "empirical bayes, absolute, words": bayes(words),
     "empirical bayes, squared, numbers": bayes(numbers, loss="squared"),
     "empirical bayes, huber": bayes(loss=Huber(0.5)),
-    "empirical bayes, epsilon-insensitive": bayes(loss=EpsilonInsensitive(0.2)),
     "empirical bayes, pinball 0.9": bayes(loss=Pinball(0.9)),
     "empirical bayes, pinball 0.9, numbers": bayes(numbers, loss=Pinball(0.9)),
     "empirical bayes, all defaults": by_em(few_folds(5)),

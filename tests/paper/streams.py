@@ -13,7 +13,7 @@ from tailored import losses
 from tailored.paper.algorithm_1 import run
 from tailored.tasks.rows import Rows
 
-_PARAMETERS = {"pinball": 0.3, "epsilon_insensitive": 0.2, "huber": 0.6}
+_PARAMETERS = {"pinball": 0.3, "huber": 0.6}
 _LIBRARY = {
     name: kind(*([_PARAMETERS[name]] if name in _PARAMETERS else []))
     for name, kind in losses.LOSSES.items()

@@ -5,14 +5,13 @@ at zero.
 import numpy as np
 import pytest
 
-from tailored.losses import EpsilonInsensitive, Huber, Pinball, get_loss
+from tailored.losses import Huber, Pinball, get_loss
 from tailored.paper.within_task import WithinSolution, WithinTask
 from tailored.tasks.rows import Rows
 
 CASES = {
     "absolute": get_loss("absolute"),
     "pinball": Pinball(0.3),
-    "epsilon_insensitive": EpsilonInsensitive(0.3),
     "huber": Huber(0.6),
     "squared": get_loss("squared"),
     "logistic": get_loss("logistic"),

@@ -28,6 +28,7 @@ from ..losses import DualBox
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 Outcome = tuple[float, float, int, bool]  # value, gap, iterations, converged
 
 # Reassociation puts dot products into vector registers. The flags nnan and ninf are not set, to
@@ -94,17 +95,15 @@ def _box_terms(box: DualBox, i: int, z: float, a: float) -> tuple[float, float, 
     returned; it is 0 for piecewise-linear losses.
     """
     t = z - box.linear[i]
-    beyond = max(abs(t) - box.kink, 0.0)
     slope = curvature = 0.0
     if box.quadratic > 0.0:
-        slope = beyond / box.quadratic if t > 0.0 else -beyond / box.quadratic
-        slope = min(max(slope, box.lower[i]), box.upper[i])
-        if box.lower[i] < slope < box.upper[i] and abs(t) >= box.kink:
+        slope = min(max(t / box.quadratic, box.lower[i]), box.upper[i])
+        if box.lower[i] < slope < box.upper[i]:
             curvature = 1.0 / box.quadratic
-    elif beyond > 0.0:
+    elif t != 0.0:
         slope = box.upper[i] if t > 0.0 else box.lower[i]
-    value = slope * (t - 0.5 * box.quadratic * slope) - box.kink * abs(slope)
-    young = (slope - a) * (t - 0.5 * box.quadratic * (a + slope)) - box.kink * (abs(slope) - abs(a))
+    value = slope * (t - 0.5 * box.quadratic * slope)
+    young = (slope - a) * (t - 0.5 * box.quadratic * (a + slope))
     return slope, value, max(young, 0.0), curvature
 
 
@@ -285,23 +284,17 @@ def _newton(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> Outc
             w[k] += length * direction[k]
 
 
-# Piecewise-linear losses: a dual variable is free if it is strictly inside a smooth piece of its
-# conjugate. The array sides (n,) has the sign of that piece, 1 or -1, for free variables, and 0 for
-# all others.
+# Piecewise-linear losses: a dual variable is free if it is strictly inside its box.
 
 
 @njit(**_LEAF)
-def _mark(task: Task, a: Floats, sides: Floats) -> int:
-    """Set ``sides`` to the sign of each free dual variable, and to 0 for the others. Return the
-    number of free variables.
-    """
+def _mark(task: Task, a: Floats, is_free: Flags) -> int:
+    """Mark the free dual variables, and return their number."""
     box = task.loss
     n_free = 0
     for i in range(len(a)):
-        is_inside = box.lower[i] < a[i] < box.upper[i] and task.norms[i] > 0.0
-        is_free = is_inside and (box.kink == 0.0 or a[i] != 0.0)
-        sides[i] = 0.0 if not is_free else -1.0 if a[i] < 0.0 else 1.0
-        n_free += is_free
+        is_free[i] = box.lower[i] < a[i] < box.upper[i] and task.norms[i] > 0.0
+        n_free += is_free[i]
     return n_free
 
 
@@ -316,8 +309,7 @@ def _sweep(task: Task, w: Floats, a: Floats) -> None:
             if norms[i] == 0.0:
                 continue
             t = norms[i] * a[i] + (task.offset[i] + _dot(Z, i, w) - box.linear[i])
-            beyond = max(abs(t) - box.kink, 0.0) / norms[i]
-            t = min(max(beyond if t > 0.0 else -beyond, box.lower[i]), box.upper[i])
+            t = min(max(t / norms[i], box.lower[i]), box.upper[i])
             if t != a[i]:
                 moved = True
                 _add_row(Z, i, (a[i] - t) / n, w)
@@ -337,13 +329,13 @@ def _regression_start(task: Task, w: Floats, a: Floats) -> None:
     for iteration in range(2):
         w[:] = 0.0
         for i in range(n):
-            weights[i] = 1.0 if iteration == 0 else 1.0 / (sizes[i] + box.kink)
+            weights[i] = 1.0 if iteration == 0 else 1.0 / sizes[i]
             _add_row(Z, i, weights[i] * (box.linear[i] - offset[i]), w)
         if not _solve_weighted(Z, weights, w):
             break
         for i in range(n):
             z[i] = offset[i] + _dot(Z, i, w)
-            sizes[i] = abs(z[i] - box.linear[i]) - box.kink
+            sizes[i] = abs(z[i] - box.linear[i])
     width = 0.0  # the (r + 1)-th smallest positive size; np.sort would take two seconds to compile
     for _ in range(r + 1):
         above = np.inf
@@ -376,31 +368,27 @@ def _append(task: Task, i: int, free: Free, m: int) -> bool:
 
 
 @njit(**_LEAF)
-def _price(task: Task, w: Floats, a: Floats, sides: Floats) -> tuple[int, float, float, float]:
-    """Return the fixed variable whose move inwards gains most (or -1), its slope, and the sums of
-    losses and gaps.
+def _price(task: Task, w: Floats, a: Floats, is_free: Flags) -> tuple[int, float, float]:
+    """Return the fixed variable whose move inwards gains most (or -1), and the sums of losses and
+    gaps.
     """
     box, norms = task.loss, task.norms
     entering = -1
-    slope = best = value = gap = 0.0
+    best = value = gap = 0.0
     for i in range(len(a)):
         z = task.offset[i] + _dot(task.Z, i, w)
         _, loss, young, _ = _box_terms(box, i, z, a[i])
         value += loss
         gap += young
-        if sides[i] == 0.0 and norms[i] > 0.0:
-            t = z - box.linear[i]
-            up = t - box.kink if a[i] >= 0.0 else t + box.kink
-            down = t + box.kink if a[i] <= 0.0 else t - box.kink
-            t = max(up, 0.0) if a[i] < box.upper[i] else 0.0
-            t = min(down, 0.0) if t == 0.0 and a[i] > box.lower[i] else t
-            if t * t > best * norms[i]:
-                best, entering, slope = t * t / norms[i], i, t
-    return entering, slope, value, gap
+        t = z - box.linear[i]
+        inwards = a[i] < box.upper[i] if t > 0.0 else a[i] > box.lower[i]
+        if inwards and not is_free[i] and norms[i] > 0.0 and t * t > best * norms[i]:
+            best, entering = t * t / norms[i], i
+    return entering, value, gap
 
 
 @njit(**_LEAF)
-def _longest(task: Task, a: Floats, sides: Floats, free: Free, m: int) -> tuple[float, int, float]:
+def _longest(task: Task, a: Floats, free: Free, m: int) -> tuple[float, int, float]:
     """Return the length of the step up to the first bound, at most 1, its position or -1, and the
     bound.
     """
@@ -408,8 +396,6 @@ def _longest(task: Task, a: Floats, sides: Floats, free: Free, m: int) -> tuple[
     for j in range(m):
         i, step = free.rows[j], free.step[j]
         edge = task.loss.lower[i] if step < 0.0 else task.loss.upper[i]
-        if task.loss.kink > 0.0 and sides[i] * step <= 0.0:
-            edge = 0.0
         if step != 0.0 and length * abs(step) >= abs(edge - a[i]):
             length, hit, bound = (edge - a[i]) / step, j, edge
     return length, hit, bound
@@ -417,7 +403,7 @@ def _longest(task: Task, a: Floats, sides: Floats, free: Free, m: int) -> tuple[
 
 @njit(**_LEAF)
 def _descend(
-    task: Task, enough: float, w: Floats, a: Floats, sides: Floats, free: Free
+    task: Task, enough: float, w: Floats, a: Floats, is_free: Flags, free: Free
 ) -> tuple[float, float]:
     """Take active-set steps from the given free variables; return the sums of losses and gaps over
     the rows.
@@ -430,36 +416,35 @@ def _descend(
     box, Z, n = task.loss, task.Z, len(a)
     m = np.int64(0)  # with a literal, every callee would be compiled twice
     for i in range(n):
-        if sides[i] != 0.0:
+        if is_free[i]:
             if m < len(free.rows) and _append(task, i, free, m):
                 m += 1
             else:  # a linearly dependent variable stays fixed until it is selected
-                sides[i] = 0.0
+                is_free[i] = False
     entered, previous = 0, np.inf  # infinite: the free variables are new, so that a step is due
     while True:
         residual = 0.0
         for j in range(m):
             i = free.rows[j]
-            free.step[j] = task.offset[i] + _dot(Z, i, w) - box.linear[i] - box.kink * sides[i]
+            free.step[j] = task.offset[i] + _dot(Z, i, w) - box.linear[i]
             residual += abs(free.step[j])
         # Steps are repeated while they halve the residuals, which removes rounding errors.
         if previous < np.inf and not (0.1 * enough < residual < 0.5 * previous):
-            entering, slope, value, gap = _price(task, w, a, sides)
+            entering, value, gap = _price(task, w, a, is_free)
             # more entering variables than that are cycles caused by rounding
             if gap <= enough or entering < 0 or m == len(free.rows) or entered > 2 * n + 50:
                 return value, gap
             _append(task, entering, free, m)
-            up = a[entering] > 0.0 or (a[entering] == 0.0 and slope > 0.0)
-            sides[entering] = 1.0 if up else -1.0
+            is_free[entering] = True
             m, entered, previous = m + 1, entered + 1, np.inf
             continue
         previous = residual
         _cholesky_solve(free.L, m, free.step)
-        length, hit, bound = _longest(task, a, sides, free, m)
+        length, hit, bound = _longest(task, a, free, m)
         for j in range(m):
             i, move = free.rows[j], length * free.step[j]
             if j == hit:
-                move, sides[i], previous = bound - a[i], 0.0, np.inf
+                move, is_free[i], previous = bound - a[i], False, np.inf
             a[i] = bound if j == hit else min(max(a[i] + move, box.lower[i]), box.upper[i])
             _add_row(Z, i, -move / n, w)
         if hit >= 0:
@@ -478,7 +463,7 @@ def _active_set(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> 
     errors.
     """
     n, r = task.Z.shape
-    sides, mismatch = np.zeros(n), np.zeros(r)
+    is_free, mismatch = np.zeros(n, np.bool_), np.zeros(r)
     free = Free(np.zeros((r + 8, r + 8)), np.zeros(r + 8), np.zeros(r + 8, np.int64))
     value = 0.0
     for i in range(n):
@@ -493,10 +478,10 @@ def _active_set(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> 
         _sweep(task, w, a)
         # If theta is large, nearly all variables are free after the sweeps, but at most rank(Z) at
         # the solution.
-        if _mark(task, a, sides) > r and n_iter == 0:
+        if _mark(task, a, is_free) > r and n_iter == 0:
             _regression_start(task, w, a)
-            _mark(task, a, sides)
-        value, gap = _descend(task, 0.9 * n * target, w, a, sides, free)
+            _mark(task, a, is_free)
+        value, gap = _descend(task, 0.9 * n * target, w, a, is_free, free)
         square, distance = _mismatch(task, w, a, mismatch)
         value, gap, n_iter = value / n + square, gap / n + distance, n_iter + 1
         stalled = 0 if gap < best else stalled + 1
@@ -513,7 +498,6 @@ def _loss_of(loss: DualBox, first: int, stop: int) -> DualBox:
         lower[first:stop],
         upper[first:stop],
         loss.quadratic,
-        loss.kink,
         loss.logistic,
     )
 
