@@ -15,7 +15,7 @@ from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
 from tailored.scale import disk as disk_module
 from tailored.scale import scan as scan_module
-from tailored.scale.base import Blocks, LazyBlock, Reader, Reservoir
+from tailored.scale.base import Blocks, Reader, Reservoir
 from tailored.scale.disk import DiskSource, read_block, write_block
 from tailored.tasks.rows import Scaling
 
@@ -37,19 +37,19 @@ def long_frame(n_tasks=150, d=2, n_rows=8, seed=0, side=False):
 
 
 def blocks_of(tasks, units, folder, n_blocks=4):
-    blocks = []
+    loads = []
     for i, part in enumerate(np.array_split(np.arange(len(tasks)), n_blocks)):
         path = folder / f"{i}.block"
         write_block(path, Moments.of(tasks[part], units, np.ones((len(part), 1))))
-        blocks.append(LazyBlock(partial(read_block, path), len(units.columns)))
-    return blocks
+        loads.append(partial(read_block, path))
+    return Blocks(loads, len(units.columns))
 
 
 @pytest.fixture
 def disk(tmp_path):
     tasks = TaskSet.from_frame(long_frame(), **COLUMNS)
     units = Scaling.of(tasks, True, centre=True)
-    return Moments.of(tasks, units), Blocks(blocks_of(tasks, units, tmp_path))
+    return Moments.of(tasks, units), blocks_of(tasks, units, tmp_path)
 
 
 def mixture(K, d=3):

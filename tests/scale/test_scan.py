@@ -78,16 +78,16 @@ def test_every_table_is_the_same_tasks(kind, frame, tmp_path):
     batches = list(scanned.batches())
     assert len(batches) > 1
     expected = TaskSet.from_frame(frame, **COLUMNS)
-    found = TaskSet.merge(batch.tasks for batch in batches)
+    found = TaskSet.merge(tasks for tasks, _ in batches)
     found = found[found.index_of(expected.labels)]
     for name in ("X", "y", "offsets", "side_info", "feature_names"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
     if kind in ("reader", "dataset"):
         return
     again = list(scanned.batches())
-    assert [each.batch.position for each in again] == [each.batch.position for each in batches]
-    for one, other in zip(batches, again, strict=True):
-        np.testing.assert_array_equal(one.tasks.y, other.tasks.y)
+    for (one, here), (other, there) in zip(batches, again, strict=True):
+        assert here.position == there.position
+        np.testing.assert_array_equal(one.y, other.y)
 
 
 def test_a_reader_is_read_once(frame):
@@ -152,8 +152,8 @@ def test_columns_that_are_not_there(frame):
 
 def test_a_table_without_features(frame):
     batches = list(scan(frame[["user", "y"]], task="user", target="y").batches())
-    assert {batch.tasks.n_features for batch in batches} == {0}
-    assert sum(len(batch.tasks.y) for batch in batches) == len(frame)
+    assert {tasks.n_features for tasks, _ in batches} == {0}
+    assert sum(len(tasks.y) for tasks, _ in batches) == len(frame)
 
 
 def test_a_file_that_ends_early_is_named(frame, tmp_path):
@@ -182,8 +182,8 @@ def test_files_that_differ_are_named(frame, tmp_path):
     last = folder / "part-2.parquet"
     part = pd.read_parquet(last)
     part.assign(x3=1.0).to_parquet(last)  # a column that the first file does not have is ignored
-    features = next(scan(folder, **COLUMNS).batches()).tasks.feature_names
-    assert list(features) == ["x1", "x2"]
+    tasks, _ = next(scan(folder, **COLUMNS).batches())
+    assert list(tasks.feature_names) == ["x1", "x2"]
     part.drop(columns="x2").to_parquet(last)
     with pytest.raises(ValueError, match=r"part-2\.parquet has no column 'x2'"):
         scan(folder, **COLUMNS)

@@ -296,7 +296,7 @@ def test_a_scan_looks_at_the_whole_table(tmp_path):
     for i, part in enumerate(parts):
         part.to_parquet(tmp_path / f"{i}.parquet")
     scanned = scan(tmp_path, **ROLES)
-    pieces = [batch.tasks for batch in scanned.batches()]
+    pieces = [tasks for tasks, _ in scanned.batches()]
     assert scanned.encoding == expected.encoding
     np.testing.assert_allclose(
         scanned.encoding.features[2].fill, expected.encoding.features[2].fill
@@ -314,7 +314,7 @@ def test_a_scan_looks_at_the_whole_table(tmp_path):
     ):
         list(scan(whole.to_reader(), **ROLES).batches())
     once = scan(whole.to_reader(), encoding=expected.encoding, **ROLES)
-    assert sum(len(batch.tasks.y) for batch in once.batches()) == 400
+    assert sum(len(tasks.y) for tasks, _ in once.batches()) == 400
 
 
 # --------------------------------------------------------------------------------- describe

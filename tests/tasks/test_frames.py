@@ -366,7 +366,7 @@ def test_the_index_that_pandas_puts_into_its_files_is_no_input(tmp_path):
     )
     assert list(tasks.feature_names) == ["x"]
     assert tasks.side_info.tolist() == [[40.0], [30.0]]
-    (batch,) = scan(tmp_path / "rows.parquet", task="task", target="y").batches()
-    assert list(batch.tasks.feature_names) == ["x"]
+    ((read, _),) = scan(tmp_path / "rows.parquet", task="task", target="y").batches()
+    assert list(read.feature_names) == ["x"]
     named = TaskSet.from_frame(stored, task="task", target="y", features=["__index_level_0__"])
     assert named.X.ravel().tolist() == [2.0, 3.0, 0.0, 1.0]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
-from operator import add, methodcaller
+from functools import cache, partial, reduce
+from operator import add
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -140,48 +140,37 @@ def sum_in_order(parts: Iterable[Part]) -> Part:
 
 
 @dataclass(frozen=True)
-class LazyBlock:
-    """Statistics of a block of tasks, which are loaded each time they are needed."""
-
-    load: Callable[[], Tasks]
-    n_features: int
-
-    def totals(self) -> Totals:
-        return self.load().totals()
-
-    def sums(self, model: Mixture, shares: NDArray[np.uint8] | None = None) -> Summed:
-        """Return the expected sufficient statistics.
-
-        To save memory, ``shares`` has one bit per task and component: whether the responsibility is
-        not negligible.
-        """
-        K = model.n_components
-        among = None if shares is None else np.unpackbits(shares, axis=1, count=K).astype(bool)
-        expected = self.load().posterior(model, Want(sums=True), among)
-        kept = None if K == 1 else np.packbits(expected.shares > NEGLIGIBLE, axis=1)
-        return Summed(expected.sums, kept)
-
-
-@dataclass(frozen=True)
 class Blocks:
     """Statistics of several blocks of tasks, summed in the order of the blocks."""
 
-    blocks: Sequence[Statistics]
+    loads: Sequence[Callable[[], Tasks]]  # called each time the statistics of a block are needed
+    n_features: int
     n_threads: int = 1  # number of blocks that are summed in parallel; results do not depend on it
 
-    @property
-    def n_features(self) -> int:
-        return self.blocks[0].n_features
-
     def totals(self) -> Totals:
-        calls = [(block,) for block in self.blocks]
-        return sum_in_order(in_threads(methodcaller("totals"), calls, self.n_threads))
+        calls = [(load,) for load in self.loads]
+        return sum_in_order(in_threads(lambda load: load().totals(), calls, self.n_threads))
 
     def sums(self, model: Mixture, shares: Any = None) -> Summed:
-        earlier = [None] * len(self.blocks) if shares is None else shares
-        calls = list(zip(self.blocks, earlier, strict=True))
+        """Return the expected sufficient statistics.
+
+        To save memory, the ``shares`` of a block have one bit per task and component: whether the
+        responsibility is not negligible.
+        """
+        K = model.n_components
+
+        def sums_of(load: Callable[[], Tasks], earlier: NDArray[np.uint8] | None) -> Summed:
+            among = None
+            if earlier is not None:
+                among = np.unpackbits(earlier, axis=1, count=K).astype(bool)
+            expected = load().posterior(model, Want(sums=True), among)
+            kept = None if K == 1 else np.packbits(expected.shares > NEGLIGIBLE, axis=1)
+            return Summed(expected.sums, kept)
+
+        earlier = [None] * len(self.loads) if shares is None else shares
+        calls = list(zip(self.loads, earlier, strict=True))
         with single_threaded_blas():
-            found = in_threads(lambda block, r: block.sums(model, r), calls, self.n_threads)
+            found = in_threads(sums_of, calls, self.n_threads)
         sums = sum_in_order(each.sums for each in found)
         return Summed(sums, [each.shares for each in found])
 
@@ -205,14 +194,15 @@ class MemorySource:
         order = np.argsort(label_keys(self.tasks.labels, self.seed), kind="stable")
         if not read.response.is_gaussian:
             return replace(read(self.tasks[order]), n_threads=self.n_threads)
-        index = [order[start : start + size] for start in range(0, len(order), size)]
 
         # Each block copies its rows when it is loaded: sorting all rows at once would need twice
         # their memory.
-        loads = [partial(self._load, read, block) for block in index]
-        if len(order) * d * d <= LARGEST_STATISTICS:
-            return Blocks([load() for load in loads], self.n_threads)
-        return Blocks([LazyBlock(load, d) for load in loads], self.n_threads)
+        def load(start: int) -> Tasks:
+            return read(self.tasks[order[start : start + size]])
 
-    def _load(self, read: Reader, block: NDArray[np.intp]) -> Tasks:
-        return read(self.tasks[block])
+        loads: list[Callable[[], Tasks]] = [
+            partial(load, start) for start in range(0, len(order), size)
+        ]
+        if len(order) * d * d <= LARGEST_STATISTICS:
+            loads = [cache(each) for each in loads]  # statistics that fit into memory are kept
+        return Blocks(loads, d, self.n_threads)

@@ -145,11 +145,10 @@ class DaskSource:
             compute(part, self.read, self.reservoir.sample[:0], reader)
             for part in whole.to_delayed()
         ]
+        d = len(read.scaling.columns)
         if self.client is None:
-            return Blocks(self._compute(shards))
-        statistics = ClusterStatistics(
-            self.client, self.client.compute(shards), len(read.scaling.columns)
-        )
+            return Blocks([partial(_identity, shard) for shard in self._compute(shards)], d)
+        statistics = ClusterStatistics(self.client, self.client.compute(shards), d)
         statistics.totals()  # if a partition cannot be read, raise here instead of in EM
         return statistics
 

@@ -28,7 +28,7 @@ from ..gaussian.moments import Moments
 from ..gaussian.rows import Tasks
 from ..tasks.reading import label_keys, offsets_of
 from ..tasks.task_set import TaskSet
-from .base import Blocks, LazyBlock, Reader, Reservoir, Statistics
+from .base import Blocks, Reader, Reservoir, Statistics
 from .scan import TaskScan
 
 #: Number of partitions, and maximum size in bytes of the rows of whole tasks that are read at once.
@@ -193,8 +193,7 @@ class DiskSource:
             stored = {**self._described, "blocks": n_blocks}
             write_atomically(self._record, json.dumps(stored).encode())
         loads = [partial(read_block, self._path(i)) for i in range(n_blocks)]
-        d = len(read.scaling.columns)
-        return Blocks([LazyBlock(load, d) for load in loads], self._n_threads)
+        return Blocks(loads, len(read.scaling.columns), self._n_threads)
 
     def _path(self, block: int) -> Path:
         return self._folder / f"{block}.block"

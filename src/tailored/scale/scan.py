@@ -222,13 +222,6 @@ class ColumnRoles(NamedTuple):
         return tasks
 
 
-class TaskBatch(NamedTuple):
-    """Some rows of tasks, and the batch they were read from."""
-
-    tasks: TaskSet
-    batch: Batch
-
-
 @dataclass(frozen=True)
 class TaskScan:
     """Tasks in a long table, as returned by `scan` and read by `EmpiricalBayesLearner.fit`."""
@@ -272,8 +265,8 @@ class TaskScan:
         table: Table = self.table
         return table.batches(names, max(BATCH_NUMBERS // len(self.roles.names), 1))
 
-    def batches(self) -> Iterator[TaskBatch]:
-        """Read the tasks batch by batch; a task may be in several batches."""
+    def batches(self) -> Iterator[tuple[TaskSet, Batch]]:
+        """Yield each batch of the table with its tasks; a task may be in several batches."""
         encoding, kinds = self.encoding, set()
         for batch in self._read(self.roles.names):
             tasks = self.roles.read_alone(batch, encoding)
@@ -285,7 +278,7 @@ class TaskScan:
                     "than in earlier batches; a number does not match a string, so 7 is not '7'. "
                     "Convert them to one type."
                 )
-            yield TaskBatch(tasks, batch)
+            yield tasks, batch
 
 
 def scan(
