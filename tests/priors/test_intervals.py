@@ -46,7 +46,7 @@ def test_every_task_has_the_same_say():
         task = np.repeat(np.arange(41), counts)
         none = np.zeros(41, dtype=np.int64)
         found = calibration_of(
-            [(0, [Errors(values[task], np.zeros(len(task)), task, 0.0 * values, none)])]
+            [(0, Errors(values[task], np.zeros(len(task)), task, 0.0 * values, none))]
         )
         low, high = found.interval(0, 0.8)
         return low * np.sqrt(found.noise), high * np.sqrt(found.noise)
@@ -242,4 +242,4 @@ def test_the_noise_of_a_task_is_estimated_from_its_rows_only_if_tasks_differ(spr
         squares,
         np.full(300, 6),
     )
-    assert calibration_of([(6, [errors])]).noise_rows in weights
+    assert calibration_of([(6, errors)]).noise_rows in weights

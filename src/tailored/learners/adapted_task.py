@@ -253,7 +253,7 @@ class AdaptedTask(Stored, RegressorMixin, BaseEstimator):
 
     def _predicted(self, rows: QueryRows, coverage: float | None) -> Predicted:
         self._prior.warn_far_rows(rows.X, getattr(self, "feature_names_in_", None))
-        if needs_covariances(self._prior, coverage) and not self._posterior.has_covariances:
+        if needs_covariances(self._prior, coverage) and self._posterior.covariances is None:
             with warnings.catch_warnings():
                 # The warning was already given when the same problem was solved before.
                 warnings.simplefilter("ignore", ConvergenceWarning)

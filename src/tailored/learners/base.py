@@ -678,7 +678,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
 
     def _predict_known(self, rows: QueryRows, coverage: float | None) -> Predicted:
         """Predict rows of training tasks."""
-        if needs_covariances(self.prior_, coverage) and not self.task_posterior_.has_covariances:
+        if needs_covariances(self.prior_, coverage) and self.task_posterior_.covariances is None:
             reason = "their posterior covariances were not stored. Pass their rows as support."
             n_tasks = len(np.unique(rows.task))
             warn(f"coverage: no intervals for {n_tasks} training tasks: {reason}")

@@ -9,13 +9,13 @@ from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from joblib import Parallel, delayed, effective_n_jobs
+from joblib import effective_n_jobs
 from numpy.typing import NDArray
 from scipy import sparse
 
 from .._utils.compiling import njit
 from .._utils.records import Record, cached_property
-from .._utils.threads import single_threaded_blas
+from .._utils.threads import in_threads, single_threaded_blas
 from .._utils.validation import warn
 from ..gaussian.kernels import ROWS, keep_separate
 from ..gaussian.mixture import Mixture
@@ -68,32 +68,27 @@ class QueryRows(NamedTuple):
 class Posterior(Record):
     """The posterior of T adapted tasks.  Their support rows are no longer needed.
 
-    ``squares`` and ``covariances`` are in the scaling of the prior.  They are empty if they were
-    not computed.
+    ``squares`` and ``covariances`` are in the scaling of the prior.  What was not computed, or does
+    not exist for a prior, is None.
     """
 
     weights: Array  # (T, d) posterior means in the user's units; an intercept is last
     n_rows: NDArray[np.int64]  # (T,) numbers of support rows, counted with their frequencies
-    #: (T,) sums of squared residuals of the support rows; always empty for classes and counts
-    squares: Array
     #: (T, d, d) in units of `Prior.variances`; `FactorPrior`: (T, q, q) of the scores; classes and
     #: counts: (T, K, d, d) under each component
-    covariances: Array
-    shared_inputs: Array  # (T, k) encoded side information for shared effects; k may be 0
+    covariances: Array | None
+    #: (T,) sums of squared residuals of the support rows, with the covariances of numeric targets
+    squares: Array | None
+    shared_inputs: Array | None  # (T, k) encoded side information, if there are shared effects
     #: `SerialNoise.rows` of the support rows, if their noise is correlated in time.
-    support: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    support: Array | None
     #: For classes and counts, responsibilities (T, K), and posterior means under each component (T,
     #: K, d) in the user's units.  Means of other targets only depend on ``weights``.
-    shares: Array = field(default_factory=lambda: np.zeros((0, 0)))
-    means: Array = field(default_factory=lambda: np.zeros((0, 0, 0)))
+    shares: Array | None = None
+    means: Array | None = None
 
     def __len__(self) -> int:
         return len(self.weights)
-
-    @property
-    def has_covariances(self) -> bool:
-        """Whether covariances are stored, which are needed for intervals."""
-        return len(self.covariances) == len(self.weights)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -118,13 +113,6 @@ class Prior(Record, ABC):
 
     #: Maximum number of floats in the (d, d) matrices of a block.
     block_floats: ClassVar[int] = 1 << 17
-
-    def __repr__(self) -> str:
-        components = f", components={self.mixture.n_components}" if self.mixture is not None else ""
-        return (
-            f"{type(self).__name__}(coefficients={self.n_weights}{components}, "
-            f"side_info={self.reads_side_info})"
-        )
 
     @cached_property
     def _far_limits(self) -> tuple[Array, Array] | None:
@@ -259,18 +247,26 @@ class Prior(Record, ABC):
         statistics = self.statistics(residual) if statistics is None else statistics
         weights, covariance, *of_components = self._solve(statistics, covariances)
         weights = self.scaling.raw_weights(weights)
-        squares, support = np.zeros(0), np.zeros((0, 0))
-        if covariances and isinstance(self.response, Gaussian):
-            fitted = products(residual.X, weights, tasks.task_of_row, self.fit_intercept)
-            errors = self.response.whiten(residual.y - fitted, residual)
-            squares = segment_sums((errors / self.scaling.target) ** 2, tasks.offsets)
-        if (noise := self.response.correlation) is not None:
-            support = noise.rows(residual)
-        inputs = np.zeros((len(tasks), 0)) if self.shared is None else self.shared.encode(tasks)
-        n_rows = tasks.sizes
-        if tasks.frequency_weight is not None:
-            n_rows = np.rint(tasks.n_observed).astype(np.int64)
-        return Posterior(weights, n_rows, squares, covariance, inputs, support, *of_components)
+        noise = self.response.correlation
+        return Posterior(
+            weights,
+            n_observed(tasks),
+            covariance if covariances else None,
+            self.squared_residuals(residual, weights) if covariances else None,
+            None if self.shared is None else self.shared.encode(tasks),
+            None if noise is None else noise.rows(residual),
+            *of_components,
+        )
+
+    def squared_residuals(self, residual: TaskSet, weights: Array) -> Array | None:
+        """Return the sums of squared residuals of residual tasks with Gaussian targets, (T,), in
+        the scaling of the prior.
+        """
+        if not isinstance(self.response, Gaussian):
+            return None
+        fitted = products(residual.X, weights, residual.task_of_row, self.fit_intercept)
+        errors = self.response.whiten(residual.y - fitted, residual)
+        return segment_sums((errors / self.scaling.target) ** 2, residual.offsets)
 
     def representation(
         self, tasks: TaskSet, columns: Index | list[int] | None = None, *, raw: bool = False
@@ -331,6 +327,7 @@ class Prior(Record, ABC):
             of_shared, X = self.shared.error_variances(X), self.shared.own_columns(X)
         centre = products(X, posterior.weights, task, self.fit_intercept)
         if self.shared is not None:
+            assert posterior.shared_inputs is not None
             centre += self.shared.predict(query.X, posterior.shared_inputs[task])
         own = np.zeros(len(centre))
         if variances:
@@ -346,10 +343,18 @@ class Prior(Record, ABC):
             rows = QueryRows.of(some)
             centre, variances, noise, _ = self.linear_predictors(posterior, rows, variances=True)
             errors = (some.y - centre) / (self.scaling.target * np.sqrt(noise))
+            assert posterior.squares is not None
             return errors, variances / noise, posterior.squares, posterior.n_rows
 
         errors, variances, squares, n_rows = _joined(each_block(self, len(query), work, n_jobs))
         return Errors(errors, variances, query.task_of_row, squares, n_rows)
+
+
+def n_observed(tasks: TaskSet) -> NDArray[np.int64]:
+    """Return the number of rows of each task, (T,), counted with their frequencies."""
+    if tasks.frequency_weight is None:
+        return tasks.sizes
+    return np.rint(tasks.n_observed).astype(np.int64)
 
 
 def each_block(
@@ -360,17 +365,14 @@ def each_block(
     """
     size = max(1, prior.block_floats // prior.n_weights**2)
     blocks = list(pairwise([*range(0, max(n_tasks, 1), size), n_tasks]))
-    n_threads = min(effective_n_jobs(n_jobs), len(blocks))
     with single_threaded_blas():
-        if n_threads == 1:
-            return [work(*block) for block in blocks]
-        pool = Parallel(n_jobs=n_threads, require="sharedmem")
-        return list(pool(delayed(work)(*block) for block in blocks))
+        return in_threads(work, blocks, effective_n_jobs(n_jobs))
 
 
-def _joined(blocks: Sequence[Sequence[NDArray[Any]]]) -> list[NDArray[Any]]:
-    """Concatenate the arrays of blocks of tasks."""
-    return [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
+def _joined(blocks: Sequence[Sequence[Any]]) -> list[Any]:
+    """Concatenate the arrays of blocks of tasks, except those that are None."""
+    columns = zip(*blocks, strict=True)
+    return [None if parts[0] is None else np.concatenate(parts) for parts in columns]
 
 
 def adapt_tasks(
@@ -404,21 +406,17 @@ def predict_blocks(
     same order.
     """
     covariances = needs_covariances(prior, coverage)
-    calibrated = covariances and prior.response.is_gaussian
-    multiples, enough = np.zeros((len(support), 0)), True
-    if calibrated:
-        n_rows = np.rint(support.n_observed).astype(np.int64)
-        multiples, enough = multiples_of(prior, n_rows, coverage)
+    multiples: Array | None = None
+    if covariances and prior.response.is_gaussian:
+        multiples = multiples_of(prior, n_observed(support), coverage)
 
     def work(start: int, stop: int) -> Predicted:
         posterior = prior.posterior(support[start:stop], covariances)
         rows = QueryRows.of(query[start:stop])
-        return predict(prior, posterior, rows, coverage, multiples[start:stop])
+        of_block = None if multiples is None else multiples[start:stop]
+        return predict(prior, posterior, rows, coverage, of_block)
 
-    found = Predicted(*_joined(each_block(prior, len(query), work, n_jobs)))
-    if not enough:
-        _warn_uncalibrated(coverage)
-    return found
+    return Predicted(*_joined(each_block(prior, len(query), work, n_jobs)))
 
 
 def needs_covariances(prior: Prior, coverage: float | None) -> bool:
@@ -452,22 +450,21 @@ def predict(
         bounds = response.interval(predictors, prior.mixture.noise, coverage)
         variance = response.variance(predictors, prior.mixture.noise)
         return Predicted(prediction, *bounds, np.sqrt(variance))
-    uncertain = posterior.has_covariances and needs_covariances(prior, coverage)
+    uncertain = posterior.covariances is not None and needs_covariances(prior, coverage)
     centre, variances, noise, of_shared = prior.linear_predictors(
         posterior, query, variances=uncertain
     )
     calibration, unknown = prior.calibration, np.nan * centre
     if calibration is None or not uncertain:
         return Predicted(centre + prior.offset, unknown, unknown, unknown)
+    assert posterior.squares is not None
     own = noise_variances(
         posterior.squares, posterior.n_rows, calibration.noise, calibration.noise_rows
     )
     task = query.task
     std = np.sqrt(prior.scaling.target**2 * own[task] * (noise + variances) + of_shared)
     if multiples is None:
-        multiples, enough = multiples_of(prior, posterior.n_rows, coverage)
-        if not enough:
-            _warn_uncalibrated(coverage)
+        multiples = multiples_of(prior, posterior.n_rows, coverage)
     lower, upper, deviation, quantile = multiples[task].T
     prediction = centre + prior.offset + quantile * std
     if coverage is None:
@@ -477,26 +474,24 @@ def predict(
 
 def predictors_of(prior: Prior, posterior: Posterior, query: QueryRows) -> Predictors:
     """Return the posterior distribution of the linear predictors of rows of classes or counts."""
+    shares, means, covariances = posterior.shares, posterior.means, posterior.covariances
+    assert shares is not None
+    assert means is not None
+    assert covariances is not None
     each = []
-    for k in range(posterior.shares.shape[1]):
-        part = replace(
-            posterior, weights=posterior.means[:, k], covariances=posterior.covariances[:, k]
-        )
+    for k in range(shares.shape[1]):
+        part = replace(posterior, weights=means[:, k], covariances=covariances[:, k])
         centre, own, _, of_shared = prior.linear_predictors(part, query, variances=True)
         each.append((centre, own + of_shared))
     centres, variances = (np.stack(values, axis=1) for values in zip(*each, strict=True))
     if query.exposure is not None:
         centres += np.log(query.exposure)[:, None]
-    return Predictors(posterior.shares[query.task], centres, variances)
+    return Predictors(shares[query.task], centres, variances)
 
 
-def multiples_of(
-    prior: Prior, sizes: NDArray[np.int64], coverage: float | None
-) -> tuple[Array, bool]:
+def multiples_of(prior: Prior, sizes: NDArray[np.int64], coverage: float | None) -> Array:
     """Return lower bound, upper bound, std and quantile of each task, (T, 4), in implied standard
-    deviations.
-
-    The second result is whether enough tasks were held out to calibrate the bounds.
+    deviations; warn if too few tasks were held out to calibrate the bounds.
     """
     calibration, quantile = prior.calibration, prior.quantile
     assert calibration is not None
@@ -504,16 +499,13 @@ def multiples_of(
     if len(sizes) > 1:
         counts, which = np.unique(sizes, return_inverse=True)
     rows = [calibration.multiples(n, coverage, quantile) for n in counts.tolist()]
-    table = np.array([row for row, _ in rows]).reshape(-1, 4)
-    return table[which.ravel()], coverage is None or all(known for _, known in rows)
-
-
-def _warn_uncalibrated(coverage: float | None) -> None:
-    warn(
-        f"coverage: too few tasks were held out to calibrate {100.0 * (coverage or 0.0):g} % "
-        "intervals. Bounds are those of the model, or beyond the largest held-out errors where "
-        "this is wider. Fit more tasks, or use a smaller coverage."
-    )
+    if coverage is not None and not all(calibrated for _, calibrated in rows):
+        warn(
+            f"coverage: too few tasks were held out to calibrate {100.0 * coverage:g} % "
+            "intervals. Bounds are those of the model, or beyond the largest held-out errors where "
+            "this is wider. Fit more tasks, or use a smaller coverage."
+        )
+    return np.array([row for row, _ in rows]).reshape(-1, 4)[which.ravel()]
 
 
 def products(X: Matrix, weights: Array, task: Index, fit_intercept: bool) -> Array:
@@ -573,25 +565,22 @@ def calibrate(
     # Random support rows are drawn up to four times, with at most 400 draws in total.
     n_repeats = 1 if sampling.in_order else max(1, min(4, 400 // len(sizes)))
 
-    def errors(n_support: int, i: int) -> Errors:
-        tasks, prior = pairs[i]
-        episodes = sampling.draw(tasks, n_support, [*seed, i], n_repeats)
-        found = prior.query_errors(episodes.support, episodes.query, n_jobs)
-        if noise is None:
-            return found
-        # With few rows per task, noise variances of folds can differ by orders of magnitude; their
-        # sums with W hardly differ.
-        assert prior.mixture is not None
-        return found._replace(variances=prior.mixture.noise / noise * (1.0 + found.variances) - 1.0)
+    def errors(n_support: int) -> Errors:
+        parts = []
+        for i, (tasks, prior) in enumerate(pairs):
+            episodes = sampling.draw(tasks, n_support, [*seed, i], n_repeats)
+            found = prior.query_errors(episodes.support, episodes.query, n_jobs)
+            if noise is not None:
+                # With few rows per task, noise variances of folds can differ by orders of
+                # magnitude; their sums with W hardly differ.
+                assert prior.mixture is not None
+                total = prior.mixture.noise / noise * (1.0 + found.variances)
+                found = found._replace(variances=total - 1.0)
+            parts.append(found)
+        return Errors.concat(parts)
 
-    levels = [
-        (n, [errors(n, i) for i in range(len(pairs))]) for n in support_sizes(sizes, sampling)
-    ]
-    return (
-        calibration_of(levels, n_repeats)
-        if any(len(found.errors) for found in levels[-1][1])
-        else None
-    )
+    levels = [(n, errors(n)) for n in support_sizes(sizes, sampling)]
+    return calibration_of(levels, n_repeats) if len(levels[-1][1].errors) else None
 
 
 def support_sizes(sizes: NDArray[np.int64], sampling: SupportSampling) -> list[int]:

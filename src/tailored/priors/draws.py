@@ -30,7 +30,15 @@ from ..gaussian.moments import influence
 from ..gaussian.responses import Likelihood, Predictors
 from ..tasks.rows import Array, dense
 from ..tasks.task_set import TaskSet
-from .base import Index, Posterior, QueryRows, adapt_tasks, multiples_of, predict
+from .base import (
+    Index,
+    Posterior,
+    QueryRows,
+    adapt_tasks,
+    multiples_of,
+    needs_covariances,
+    predict,
+)
 from .intervals import noise_variances
 from .mixture import MixturePrior
 
@@ -46,14 +54,15 @@ def adding(group: Index, n_groups: int, factors: Array) -> sparse.csr_array:
     return sparse.csr_array((factors, (group, np.arange(len(group)))), (n_groups, len(group)))
 
 
-def _variance_ratios(prior: MixturePrior, posterior: Posterior) -> Array:
-    """Return the ratio of actual to implied variances of held-out rows, for each task."""
+def _variance_ratios(prior: MixturePrior, residual: TaskSet, posterior: Posterior) -> Array:
+    """Return the ratio of actual to implied variances of held-out rows, for each residual task."""
     calibration, n_rows = prior.calibration, posterior.n_rows
-    if calibration is None:
+    squares = prior.squared_residuals(residual, posterior.weights)
+    if calibration is None or squares is None:
         return np.ones(len(n_rows))
-    own = noise_variances(posterior.squares, n_rows, calibration.noise, calibration.noise_rows)
+    own = noise_variances(squares, n_rows, calibration.noise, calibration.noise_rows)
     # The deviation does not depend on the coverage.
-    return np.asarray(multiples_of(prior, n_rows, 0.01)[0][:, 2] ** 2 * own / prior.model.noise)
+    return np.asarray(multiples_of(prior, n_rows, 0.01)[:, 2] ** 2 * own / prior.model.noise)
 
 
 @dataclass(frozen=True)
@@ -97,20 +106,22 @@ class JointRows:
         variances of held-out rows, as the intervals of `predict` do.
         """
         model, T, levels = prior.model, len(support), []
-        posterior, rows = adapt_tasks(prior, support), QueryRows.of(query)
+        rows, uncertain = QueryRows.of(query), needs_covariances(prior, None)
+        posterior = adapt_tasks(prior, support, covariances=uncertain)
         centre = prior.linear_predictors(posterior, rows, variances=False)[0]
         centre = centre if query.exposure is None else centre + np.log(query.exposure)
         if prior.shared is not None:
             levels = [one.errors_of(dense(query.X)) for one in prior.shared.levels]
         X, _, covariances = prior.given_support(posterior, rows)
-        statistics = prior.statistics(prior.residual_tasks(support))
+        residual = prior.residual_tasks(support)
+        statistics = prior.statistics(residual)
         shares, *parts = prior.components(statistics)
         means, C = (part.swapaxes(0, 1) for part in parts)
         R = [
             influence(*statistics.gaussian(part), of_part)
             for part, of_part in zip(model.parts, C, strict=True)
         ]
-        scale = _variance_ratios(prior, posterior) if calibrated else np.ones(T)
+        scale = _variance_ratios(prior, residual, posterior) if calibrated else np.ones(T)
         side = np.hstack(
             [np.ones((T, 1)), np.zeros((T, 0)) if statistics.side is None else statistics.side]
         )

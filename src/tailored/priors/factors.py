@@ -41,6 +41,7 @@ class FactorPrior(Prior):
         return expected.means[:, 0], expected.covariances
 
     def variances(self, posterior: Posterior, X: Any, task: Index) -> Array:
+        assert posterior.covariances is not None
         rows = scaled_rows(X, self.scaling)
         return np.maximum(row_variances(self.model, rows, task, posterior.covariances), 0.0)
 

@@ -13,6 +13,7 @@ side.  Only half a task is added, so that coverage is met on average.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -153,40 +154,48 @@ class Errors(NamedTuple):
     squares: Array  # (T,) sums of squared residuals of the support rows
     n_rows: NDArray[np.int64]  # (T,) numbers of support rows
 
+    @classmethod
+    def concat(cls, parts: Sequence[Errors]) -> Errors:
+        """Join the errors of different tasks."""
+        n_tasks = 0
+        task = []
+        for part in parts:
+            task.append(part.task + n_tasks)
+            n_tasks += len(part.n_rows)
+        joined = cls(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+        return joined._replace(task=np.concatenate(task))
 
-def calibration_of(levels: list[tuple[int, list[Errors]]], n_repeats: int = 1) -> Calibration:
+
+def calibration_of(levels: list[tuple[int, Errors]], n_repeats: int = 1) -> Calibration:
     """Return the calibration for errors at increasing numbers of support rows."""
-    noise = float(np.mean(np.concatenate([part.errors for part in levels[-1][1]]) ** 2))
+    noise = float(np.mean(levels[-1][1].errors ** 2))
     # If all errors are zero, so are the scores, for any noise variance.
     noise = noise if noise > 1e-290 else 1.0
     errors, shares, weights = [], [], []
-    for _, parts in levels:
-        counts = [np.bincount(part.task, minlength=len(part.n_rows)) for part in parts]
-        n_tasks = sum(np.count_nonzero(count) for count in counts)
-        share = np.concatenate(
-            [1.0 / count[part.task] for part, count in zip(parts, counts, strict=True)]
-        )
-        errors.append(np.concatenate([part.errors for part in parts]))
+    for _, level in levels:
+        counts = np.bincount(level.task, minlength=len(level.n_rows))
+        n_tasks = int(np.count_nonzero(counts))
+        share = 1.0 / counts[level.task]
+        errors.append(level.errors)
         shares.append(share / max(n_tasks, 1))
         weights.append(share / (n_tasks + 0.5 * n_repeats))
 
     def deviations(noise_rows: float) -> list[Array]:
         """Return the standard deviations of the errors that the posterior implies."""
         out = []
-        for _, parts in levels:
-            own = (noise_variances(p.squares, p.n_rows, noise, noise_rows)[p.task] for p in parts)
-            variances = np.concatenate([1.0 + part.variances for part in parts])
-            out.append(np.sqrt(np.concatenate(list(own)) * variances))
+        for _, level in levels:
+            own = noise_variances(level.squares, level.n_rows, noise, noise_rows)[level.task]
+            out.append(np.sqrt(own * (1.0 + level.variances)))
         return out
 
     def log_loss(noise_rows: float) -> float:
         """Return the Gaussian log loss of the errors, with the best scale at each level."""
-        terms = zip(errors, shares, deviations(noise_rows), strict=True)
-        return sum(
-            float(w @ np.log(d)) + 0.5 * float(np.log(max(float(w @ (e / d) ** 2), 1e-290)))
-            for e, w, d in terms
-            if len(e)
-        )
+        total = 0.0
+        for e, w, d in zip(errors, shares, deviations(noise_rows), strict=True):
+            if len(e):
+                mean_square = max(float(w @ (e / d) ** 2), 1e-290)
+                total += float(w @ np.log(d)) + 0.5 * float(np.log(mean_square))
+        return total
 
     noise_rows = min(NOISE_ROWS, key=log_loss)
     scores = [e / d for e, d in zip(errors, deviations(noise_rows), strict=True)]

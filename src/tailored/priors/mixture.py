@@ -63,11 +63,11 @@ class MixturePrior(Prior):
         """
         return self.response.statistics(tasks, self.scaling, self.side_features(tasks))
 
-    def components(self, statistics: Tasks) -> tuple[Array, Array, Array]:
+    def components(self, statistics: Tasks, covariances: bool = True) -> tuple[Array, Array, Array]:
         """Return the responsibilities (T, K), posterior means (T, K, d) and covariances (T, K, d,
         d) under each component.
         """
-        want, model = Want(means=True, covariances=True), self.model
+        want, model = Want(means=True, covariances=covariances), self.model
         found = [statistics.posterior(part, want) for part in model.parts]
         shares = log_priors(model, statistics.side, len(statistics), None)
         shares += np.stack([each.log_evidence for each in found], axis=1)
@@ -87,6 +87,7 @@ class MixturePrior(Prior):
         for at, S in covariances:
             noise[at] += S.diagonal()
         if variances:
+            assert posterior.covariances is not None
             own = np.einsum("nd,nde,ne->n", x, posterior.covariances[query.task], x)
         return centre + expected, own, noise, of_shared
 
@@ -104,10 +105,12 @@ class MixturePrior(Prior):
         covariances: list[tuple[Index, Array]] = []
         if (noise := self.response.correlation) is None:
             return x, expected, covariances
-        past_X, past_y = posterior.support[:, :-2], posterior.support[:, -2]
-        past_task = np.repeat(np.arange(len(posterior)), posterior.n_rows)
+        support, n_rows = posterior.support, posterior.n_rows
+        assert support is not None
+        past_X, past_y = support[:, :-2], support[:, -2]
+        past_task = np.repeat(np.arange(len(posterior)), n_rows)
         errors = past_y - products(past_X, posterior.weights, past_task, self.fit_intercept)
-        past_x, rows = self.scaling.dense(past_X), (posterior.support, posterior.n_rows)
+        past_x, rows = self.scaling.dense(past_X), (support, n_rows)
         for at, past, A, S in noise.given_support(noise.times(X), query.task, *rows):
             x[at] -= A @ past_x[past]
             expected[at] = A @ errors[past]
@@ -117,7 +120,7 @@ class MixturePrior(Prior):
     def _solve(self, statistics: Tasks, covariances: bool) -> tuple[Array, ...]:
         if self.response.is_gaussian:
             return self._solve_statistics(statistics, covariances)[1:]
-        shares, means, C = self.components(statistics)
+        shares, means, C = self.components(statistics, covariances)
         return np.einsum("tk,tkd->td", shares, means), C, shares, self.scaling.raw_weights(means)
 
     def _solve_statistics(self, statistics: Tasks, covariances: bool) -> tuple[Array, Array, Array]:
