@@ -26,7 +26,7 @@ from ._version import __version__
 from .exceptions import ModelFileError
 
 #: Version of the file format, both written and read, and the entry of the archive with it.
-FORMAT, ENTRY = 7, "tailored.json"
+FORMAT, ENTRY = 8, "tailored.json"
 #: Types that a file can contain besides the classes below `Stored`, by the loader of skops that
 #: builds them.
 TYPES = {

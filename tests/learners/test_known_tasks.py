@@ -89,10 +89,8 @@ def test_no_rows_are_the_prior(learner):
     for none in (rows[:0], rows[:0].to_numpy(), []):
         found = learner.adapt(none, KNOWN["y"].to_numpy()[:0], side_info=side)
         np.testing.assert_array_equal(found.predict(rows), expected)
-    with pytest.raises(ValueError, match="X has no rows, but y has 2 targets"):
+    with pytest.raises(ValueError, match=r"X: Found array with 0 sample"):
         learner.adapt(rows[:0], [1.0, 2.0], side_info=side)
-    with pytest.raises(ValueError, match="X has 5 columns"):
-        learner.adapt(np.zeros((0, 5)), [], side_info=side)
     query = NEW.iloc[:3]
     pd.testing.assert_frame_equal(
         learner.predict_tasks(query, KNOWN[:0]), learner.predict_tasks(query)

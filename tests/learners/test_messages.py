@@ -133,9 +133,6 @@ def test_losses_of_margins_take_two_labels(labels, tmp_path):
     np.testing.assert_allclose(decision[:10], model.predict(X[:10]))
     with pytest.raises(ValueError, match=r"y: fit had the classes .*, but not 'maybe'"):
         found.adapt(X[:2], ["maybe", "maybe"])
-    message = "EmpiricalBayesClassifier has probabilities, Conditional"
-    with pytest.raises(AttributeError, match=message):
-        _ = found.predict_proba
     message = r"y: the hinge loss needs two classes, got 3\. For three or more, use"
     with pytest.raises(ValueError, match=message):
         ConditionalLearner(loss="hinge").fit(X, np.array(["a", "b", "c", "a"] * 20), groups=groups)

@@ -154,6 +154,9 @@ def test_frequencies_of_support_rows_are_numbers_of_rows_in_all_methods(loss):
     ends = np.column_stack([expected["lower"], expected["upper"]])
     np.testing.assert_allclose(model.predict_interval(X[8:14]), ends, rtol=1e-8)
     np.testing.assert_allclose(model.predict(X[8:14]), expected["prediction"], rtol=1e-8)
+    theta = learner.representation(repeated)
+    np.testing.assert_allclose(learner.representation(support), theta, rtol=1e-8)
+    np.testing.assert_allclose(model.representation_, theta[0], rtol=1e-8)
 
 
 def test_splits_divide_frequencies():

@@ -67,7 +67,6 @@ class AdaptedTask(Stored, RegressorMixin, BaseEstimator):
     _posterior: Posterior
     _support: TaskSet
     _encoding: Encoding | None  # how to read tables of rows
-    _certificate: tuple[float, int] | None  # dual gap and iterations
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -104,7 +103,7 @@ class AdaptedTask(Stored, RegressorMixin, BaseEstimator):
     def _adapt(self, prior: Prior, support: TaskSet) -> None:
         posterior = prior.posterior(support, covariances=needs_covariances(prior, None))
         self._prior, self._support, self._posterior = prior, support, posterior
-        self._certificate, weights = None, posterior.weights[0]
+        weights = posterior.weights[0]
         self.n_features_in_ = len(weights) - prior.fit_intercept
         self.coef_ = weights[: self.n_features_in_]
         self.intercept_ = float(weights[-1]) if prior.fit_intercept else 0.0
@@ -164,18 +163,16 @@ class AdaptedTask(Stored, RegressorMixin, BaseEstimator):
     @property
     def dual_gap_(self) -> float:
         """Upper bound on the distance of the model's objective from its minimum."""
-        return self._certified()[0]
+        return self._certificate()[0]
 
     @property
     def n_iter_(self) -> int:
         """Number of iterations of the within-task solver."""
-        return self._certified()[1]
+        return self._certificate()[1]
 
-    def _certified(self) -> tuple[float, int]:
-        if self._certificate is None:
-            with single_threaded_blas():
-                self._certificate = self._prior.certificate(self._support)
-        return self._certificate
+    def _certificate(self) -> tuple[float, int]:
+        with single_threaded_blas():
+            return self._prior.certificate(self._support)
 
     def _inputs(self, X: RowsLike, *row_values: ValuesLike) -> QueryRows:
         """Return validated rows, with their exposures and weights; columns of tables are found by

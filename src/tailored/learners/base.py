@@ -40,6 +40,7 @@ from ..priors.base import (
     QueryRows,
     adapt_tasks,
     calibrate,
+    n_observed,
     needs_covariances,
     predict,
     predict_blocks,
@@ -71,15 +72,6 @@ def seed_of(random_state: RandomState) -> int:
     """Return a seed, drawn from a random state."""
     rng, stop = check_rng(random_state), np.iinfo(np.int32).max
     return int(rng.integers(stop) if isinstance(rng, np.random.Generator) else rng.randint(stop))
-
-
-def _joined(parts: list[Predicted], order: Index) -> Predicted:
-    """Join predictions; entry i of the joined parts belongs to row ``order[i]``."""
-    if len(parts) == 1 and (np.diff(order) > 0).all():
-        return parts[0]
-    found = np.empty((4, len(order)))
-    found[:, order] = np.hstack([np.empty((4, 0)), *parts])
-    return Predicted(*found)
 
 
 class MetaLearner(Stored, RegressorMixin, BaseEstimator):
@@ -174,9 +166,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             )
         with restored_on_failure(self):
             for name in list(vars(self)) if reset else ():
-                if name in ("_stream", "_goes_on") or (
-                    name.endswith("_") and not name.startswith("_")
-                ):
+                if name == "_stream" or (name.endswith("_") and not name.startswith("_")):
                     delattr(self, name)
             yield
 
@@ -337,7 +327,8 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         tasks = reading.read(self, X) if many else reading.read_one_task(self, X, y, side_info)
         with single_threaded_blas():
             taus = self.prior_.representation(tasks, columns, raw=True)
-        thetas = np.asarray(taus * self.prior_.size_factors(tasks.sizes)[:, None, None])
+        factors = self.prior_.size_factors(n_observed(tasks))
+        thetas = np.asarray(factors[:, None, None] * taus)
         return thetas if many else thetas[0]
 
     def predict(
@@ -410,10 +401,8 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         """Predict rows for `predict` and `predict_interval`, in their order."""
         check_is_fitted(self, "prior_")
         if reading.has_labels(X, groups, self.columns_in_["task"]):
-            tasks, order, observed, _ = self._read_query(
-                X, support, None, None, side_info, exposure, "X"
-            )
-            return self._predict_query(tasks, order, observed, coverage)
+            query = reading.read_query(self, X, support, None, None, side_info, exposure, name="X")
+            return self._predict_query(query.checked(self), coverage)
         if support is not None:
             raise TypeError(
                 "support: X must be a TaskSet, or a dataframe with the task column of fit, and "
@@ -430,22 +419,18 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             side_info = self.encoding_.read_columns(X, None)[0]
         labels = reading.labels_of_rows(self, X, groups, rows.shape[0])
         positions = positions_of(labels, self.task_labels_)
-        parts, new = [], positions < 0
-
-        def rows_at(chosen: NDArray[np.bool_], task: NDArray[np.int64]) -> QueryRows:
-            at = slice(None) if chosen.all() else chosen  # all rows without a copy
-            values = (None if each is None else each[at] for each in (exposure, weight))
-            return QueryRows(rows[at], task, *values)
-
-        if not new.all():
-            parts.append(self._predict_known(rows_at(~new, positions[~new]), coverage))
-        if new.any():
-            empty, position = reading.tasks_without_rows(self, labels, new, side_info)
+        query_rows, is_new = QueryRows(rows, positions, exposure, weight), positions < 0
+        found = np.empty((4, len(labels)))
+        if not is_new.all():
+            found[:, ~is_new] = self._predict_known(query_rows.at(~is_new), coverage)
+        if is_new.any():
+            empty, task = reading.tasks_without_rows(self, labels, is_new, side_info)
             covariances = needs_covariances(self.prior_, coverage)
             posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
-            parts.append(predict(self.prior_, posterior, rows_at(new, position), coverage))
+            new_rows = query_rows.at(is_new)._replace(task=task)
+            found[:, is_new] = predict(self.prior_, posterior, new_rows, coverage)
         self.prior_.warn_far_rows(rows, feature_names(self))
-        return parts[0] if len(parts) == 1 else _joined(parts, np.argsort(new, kind="stable"))
+        return Predicted(*found)
 
     def predict_tasks(
         self,
@@ -492,73 +477,34 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         """
         if coverage is not None:
             check_fraction("coverage", coverage)
-        tasks, order, observed, labels = self._read_query(
-            query, support, task, target, side_info, exposure
-        )
-        found = self._predict_query(tasks, order, observed, coverage)
-        return reading.prediction_table(found._asdict(), query, labels)
+        rows = reading.read_query(self, query, support, task, target, side_info, exposure)
+        return rows.table(self._predict_query(rows.checked(self), coverage)._asdict())
 
-    def _predict_query(
-        self,
-        tasks: TaskSet,
-        order: Index,
-        observed: TaskSet | None,
-        coverage: float | None,
-    ) -> Predicted:
+    def _predict_query(self, query: reading.Query, coverage: float | None) -> Predicted:
         """Predict the query rows, in the order of the query."""
+        tasks, support = query.tasks, query.support
         # Positions among the training tasks; -1 for new tasks and tasks with support rows.
         positions = np.full(len(tasks), -1, dtype=np.intp)
         if hasattr(self, "task_posterior_") and len(tasks):
             positions = positions_of(tasks.labels, self.task_labels_)
-            if observed is not None:
-                positions = np.where(observed.positions_of_tasks(tasks) < 0, positions, -1)
+            if support is not None:
+                positions = np.where(support.positions_of_tasks(tasks) < 0, positions, -1)
         known, new = np.flatnonzero(positions >= 0), np.flatnonzero(positions < 0)
-        parts = []
+        is_known = np.repeat(positions >= 0, tasks.sizes)
+        found = np.empty((4, len(query.order)))
         if len(new):
             some = tasks[new] if len(known) else tasks
-            adapted = some.without_rows() if observed is None else observed.support_of(some)
+            adapted = query.support_of(some)
             reading.require_side_info(self, adapted, "pass it, or tables that have it")
-            parts.append(predict_blocks(self.prior_, adapted, some, coverage, self.n_jobs))
+            predicted = predict_blocks(self.prior_, adapted, some, coverage, self.n_jobs)
+            found[:, query.order[~is_known]] = predicted
         if len(known):
             some = tasks[known]
             rows = QueryRows.of(some)._replace(task=np.repeat(positions[known], some.sizes))
-            parts.append(self._predict_known(rows, coverage))
+            found[:, query.order[is_known]] = self._predict_known(rows, coverage)
         self.prior_.warn_far_rows(tasks.X, feature_names(self))
         self._warn_same_numbers(tasks, positions)
-        if len(parts) == 2:  # first the new tasks, then the training tasks
-            is_known = np.repeat(positions >= 0, tasks.sizes)
-            order = order[np.argsort(is_known, kind="stable")]
-        return _joined(parts, order)
-
-    def _read_query(
-        self,
-        query: RowsLike,
-        support: RowsLike | None,
-        task: str | None,
-        target: str | None,
-        side_info: SideInfoLike,
-        exposure: str | None,
-        name: str = "query",
-    ) -> tuple[TaskSet, Index, TaskSet | None, Any]:
-        """Return the query rows as tasks, their positions in the query, the support rows, and the
-        columns of the labels; ``name`` is the argument in errors.
-        """
-        check_is_fitted(self, "prior_")
-        reading.refuse_side_info(self, side_info)
-        labels = self.columns_in_["task"] if task is None else task
-        target = self.columns_in_["target"] if target is None else target
-        options: dict[str, Any] = {"task": labels, "target": target, "exposure": exposure}
-        tasks, order = reading.read_table(self, query, name, side_info=side_info, **options)
-        tasks = reading.check_tasks(self, tasks, has_targets=False)
-        observed = None
-        if support is not None:
-            if target is None and not isinstance(support, TaskSet):
-                raise ValueError(
-                    "target: the learner was not fitted to a frame; name the column of support"
-                )
-            observed = reading.read_table(self, support, "support", **options)[0]
-            observed = reading.read(self, observed) if len(observed) else None
-        return tasks, order, observed, labels
+        return Predicted(*found)
 
     def _warn_same_numbers(self, tasks: TaskSet, positions: Index) -> None:
         """Warn if tasks are predicted as training tasks because both are labelled 0, 1, 2, .."""
@@ -609,12 +555,11 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         """
         n_draws = check_int("n_draws", n_draws, 1)
         rng = np.random.default_rng(seed_of(random_state))
-        tasks, order, observed, _ = self._read_query(
-            query, support, task, target, side_info, exposure
-        )
-        draws = joint_rows(self, "sample", tasks, observed, calibrated=False).draw(n_draws, rng)
-        self.prior_.warn_far_rows(tasks.X, feature_names(self))
-        return draws if (np.diff(order) > 0).all() else draws[:, np.argsort(order)]
+        rows = reading.read_query(self, query, support, task, target, side_info, exposure)
+        joint = joint_rows(self, "sample", rows.checked(self), calibrated=False)
+        draws = joint.draw(n_draws, rng)
+        self.prior_.warn_far_rows(rows.tasks.X, feature_names(self))
+        return draws if (np.diff(rows.order) > 0).all() else draws[:, np.argsort(rows.order)]
 
     def predict_totals(
         self,
@@ -667,13 +612,11 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         check_fraction("coverage", coverage)
         n_draws = check_int("n_draws", n_draws, 2)
         rng = np.random.default_rng(seed_of(random_state))
-        tasks, order, observed, _ = self._read_query(
-            query, support, task, target, side_info, exposure
-        )
-        rows = joint_rows(self, "predict_totals", tasks, observed, calibrated=True)
-        options = by, weights, statistic == "mean", coverage, n_draws, rng
-        table = table_of_totals(rows, order, query, *options)
-        self.prior_.warn_far_rows(tasks.X, feature_names(self))
+        rows = reading.read_query(self, query, support, task, target, side_info, exposure)
+        joint = joint_rows(self, "predict_totals", rows.checked(self), calibrated=True)
+        is_mean = statistic == "mean"
+        table = table_of_totals(joint, rows, by, weights, is_mean, coverage, n_draws, rng)
+        self.prior_.warn_far_rows(rows.tasks.X, feature_names(self))
         return table
 
     def _predict_known(self, rows: QueryRows, coverage: float | None) -> Predicted:
@@ -683,14 +626,6 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             n_tasks = len(np.unique(rows.task))
             warn(f"coverage: no intervals for {n_tasks} training tasks: {reason}")
         return predict(self.prior_, self.task_posterior_, rows, coverage)
-
-    @property
-    def predict_proba(self) -> Any:
-        """Raise AttributeError; `EmpiricalBayesClassifier` predicts probabilities."""
-        raise AttributeError(
-            f"predict_proba: EmpiricalBayesClassifier has probabilities, {type(self).__name__} "
-            "does not"
-        )
 
     def _sampling(self, n_support: SupportLike = None) -> SupportSampling:
         """Return which rows of new tasks are observed; by default, those of the learner's
@@ -755,8 +690,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         check_is_fitted(self, "prior_")
         row_values = {"sample_weight": sample_weight, "exposure": exposure}
         tasks = reading.read(self, X, y, groups, side_info, **row_values)
-        support, query = self._sampling(n_support).split(tasks, self.random_state)
-        support, query, weights = reading.weighted_rows(support, query, sample_weight)
+        support, query, weights = reading.rows_to_score(self, tasks, n_support, sample_weight)
         prediction = predict_blocks(self.prior_, support, query, None, self.n_jobs).prediction
         if len(query.y) < 2:
             raise ValueError(

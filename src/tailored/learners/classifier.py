@@ -26,7 +26,7 @@ from ..gaussian.responses import Bernoulli
 from ..scale.scan import TaskScan
 from ..show.summary import Summaries, Summary, summarise
 from ..tasks.encoding import TaskColumns, class_positions
-from ..tasks.episodes import SupportLike, SupportSampling
+from ..tasks.episodes import SupportLike
 from ..tasks.rows import Array, Index
 from ..tasks.task_set import TaskSet, check_task_set, class_labels, target_positions
 from .adapted_task import AdaptedTask
@@ -36,12 +36,11 @@ from .reading import (
     OWN_VALUES,
     WITHOUT_Y,
     fit_arguments,
-    prediction_table,
+    read_query,
     read_table,
     refuse_other_arguments,
-    refuse_side_info,
+    rows_to_score,
     tasks_to_score,
-    weighted_rows,
 )
 
 
@@ -114,11 +113,6 @@ class _Classifier(Stored, ClassifierMixin, BaseEstimator):
 
     classes_: NDArray[Any]
     predict_proba: Any
-
-    def __getattr__(self, name: str) -> Any:
-        advice = "; use predict_proba" if name == "predict_interval" else ""
-        found = f"{type(self).__name__!r} object has no attribute {name!r}"
-        raise AttributeError(found + advice)
 
     def predict(self, X: RowsLike, *args: Any, **options: Any) -> NDArray[Any]:
         """Return the most probable class of each row; further arguments are those of
@@ -239,7 +233,7 @@ class EmpiricalBayesClassifier(_Classifier):
         of_data = ("n_features_in_", "feature_names_in_", "n_side_info_in_", "columns_in_")
         if name in (*of_data, "encoding_", "task_labels_") and "learners_" in vars(self):
             return getattr(self.learners_[0], name)
-        return super().__getattr__(name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def structure_(self) -> Any:
@@ -346,19 +340,13 @@ class EmpiricalBayesClassifier(_Classifier):
         if there are more than two.
         """
         check_is_fitted(self, "learners_")
-        columns_in, columns = self.columns_in_, {}
-        task = columns_in["task"] if task is None else task
-        target = columns_in["target"] if target is None else target
-        first = self.learners_[0]
-        refuse_side_info(first, side_info)
-        tasks, order = read_table(
-            first, query, "query", task=task, target=target, side_info=side_info
-        )
-        support = self._coded_rows(support, {"task": task, "target": target})
-        P = task_probabilities(self.learners_, tasks, support)[np.argsort(order)]
+        rows = read_query(self.learners_[0], query, support, task, target, side_info, None)
+        observed = None if rows.support is None else self._coded(rows.support)
+        P = task_probabilities(self.learners_, rows.tasks, observed)[np.argsort(rows.order)]
+        columns = {"probability": P[:, 1]}
         if len(self.classes_) > 2:
             columns = {f"probability_{name}": P[:, k] for k, name in enumerate(self.classes_)}
-        return prediction_table(columns or {"probability": P[:, 1]}, query, task)
+        return rows.table(columns)
 
     def sample(self, query: Any, support: Any = None, **options: Any) -> Array:
         """Draw targets of two classes, 1 for ``classes_[1]`` and 0 for ``classes_[0]``; see
@@ -405,11 +393,9 @@ class EmpiricalBayesClassifier(_Classifier):
         """
         check_is_fitted(self, "learners_")
         tasks = tasks_to_score(self, X, y, groups, side_info, sample_weight=sample_weight)
-        sampling = SupportSampling.of(self.n_support if n_support is None else n_support)
-        support, query = sampling.split(tasks, self.random_state)
+        support, query, weights = rows_to_score(self, tasks, n_support, sample_weight)
         if not len(query.y):
             raise ValueError("X: there are no query rows to score; pass tasks with rows")
-        support, query, weights = weighted_rows(support, query, sample_weight)
         is_right = task_probabilities(self.learners_, query, support).argmax(axis=1) == query.y
         return float(np.average(is_right, weights=weights))
 

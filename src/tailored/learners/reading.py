@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._utils.frames import (
-    Frame,
     RowsLike,
     SideInfoLike,
     ValuesLike,
@@ -39,9 +38,11 @@ from ..tasks.encoding import (
     missing_exposure,
     side_of_rows,
 )
+from ..tasks.episodes import SupportLike, SupportSampling
 from ..tasks.reading import (
     check_row_values,
     group_labels,
+    group_rows,
     label_array,
     positions_of,
     read_labels,
@@ -55,9 +56,6 @@ if TYPE_CHECKING:
     from .adapted_task import AdaptedTask
     from .base import MetaLearner
 
-#: If targets are not scaled, at least one must have this absolute value or more, unless all are
-#: zero: squares could underflow.
-SMALLEST_TARGET = 1e-150
 WITHOUT_Y = (
     "y: fit requires y to be passed, but the target y is None. If X is a dataframe with all "
     "columns, use fit(X, task=..., target=...)."
@@ -217,24 +215,25 @@ def read_contexts(learner: MetaLearner, side_info: SideInfoLike) -> TaskSet:
     mapping by label.
     """
     refuse_side_info(learner, side_info)
-    values: Any = side_info
-    index: Any = getattr(side_info, "index", None)
-    if isinstance(side_info, Mapping):
-        labels = list(side_info)
-    elif hasattr(index, "tolist"):  # of pandas
-        labels = index.tolist()
-    elif is_frame(side_info):
-        values = side_of_rows(read_frame(side_info, "side_info"))
-        labels = list(range(len(side_info)))
-    else:
-        values = np.asarray([] if side_info is None else side_info)
-        labels = list(range(len(values)))
-    if not labels:
+    if side_info is None or not len(side_info):
         raise ValueError("side_info: there are no rows; pass a row for each task")
-    names = feature_names(learner)
-    rows = np.zeros((len(labels), learner.n_features_in_))
-    tasks = TaskSet(rows, np.zeros(len(labels)), label_array(labels), values).without_rows()
-    return _align_side_info(learner, tasks.replace(feature_names=names))
+    labels = np.arange(len(side_info))
+    if isinstance(side_info, Mapping):
+        labels = label_array(list(side_info))
+    elif is_frame(side_info):
+        side_info = side_of_rows(read_frame(side_info, "side_info"))
+    return _tasks_with(learner, labels, read_side_info(side_info, group_labels(labels)))
+
+
+def _tasks_with(learner: MetaLearner, labels: NDArray[Any], side: SideInfo) -> TaskSet:
+    """Return tasks without rows, with these labels and this side information."""
+    tasks = no_tasks(learner.n_features_in_).replace(
+        offsets=np.zeros(len(labels) + 1, dtype=np.int64),
+        labels=labels,
+        side_info=side.values,
+        side_names=side.names,
+    )
+    return _align_side_info(learner, tasks)
 
 
 def check_tasks(
@@ -261,11 +260,6 @@ def check_tasks(
         learner.prior_.scaling.check(tasks.X, y, feature_names(learner))
     elif not scales:
         Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
-        if 0.0 < np.abs(tasks.y).max(initial=0.0) < SMALLEST_TARGET:
-            raise ValueError(
-                f"y: all absolute targets are below {SMALLEST_TARGET:g}, so their squares may "
-                "underflow; rescale y"
-            )
     # Names are those of `fit`, so that tasks of several calls can be joined.
     if tasks.feature_names is not (names := feature_names(learner)):
         tasks = tasks.replace(feature_names=names)
@@ -321,13 +315,15 @@ def tasks_to_score(
     return TaskSet(X, y, groups, side_info, sample_weight=sample_weight, encoding=encoding)
 
 
-def weighted_rows(
-    support: TaskSet, query: TaskSet, sample_weight: ValuesLike
+def rows_to_score(
+    learner: Any, tasks: TaskSet, n_support: SupportLike, sample_weight: ValuesLike
 ) -> tuple[TaskSet, TaskSet, Array | None]:
     """Return support rows, query rows and the weights of the query rows in a score.
 
     The argument ``sample_weight`` of `score` weights rows in the score, not in the adaptation.
     """
+    sampling = SupportSampling.of(learner.n_support if n_support is None else n_support)
+    support, query = sampling.split(tasks, learner.random_state)
     if sample_weight is None:
         return support, query, query.frequency_weight
     support, unweighted = (each.replace(sample_weight=None) for each in (support, query))
@@ -378,24 +374,6 @@ def read_rows(
     if exposure is not None and not prior.response.has_exposure:
         raise ValueError("exposure: only counts have one (loss='poisson'); leave it out")
     return encoded, check_row_values("exposure", exposure, n), weights
-
-
-def _has_no_rows(X: RowsLike, n_features: int, y: ValuesLike) -> bool:
-    """Return whether a task has no rows, for example after filtering a table; raise ValueError if y
-    or X contradicts this.
-    """
-    shape: tuple[int, ...] = (len(X),) if isinstance(X, list | tuple) else getattr(X, "shape", (1,))
-    if not shape or shape[0] != 0:
-        return False
-    if y is not None and np.size(y):
-        raise ValueError(
-            f"X has no rows, but y has {np.size(y)} targets. Pass the same number of both."
-        )
-    if len(shape) == 2 and type(X) is np.ndarray and shape[1] != n_features:
-        raise ValueError(
-            f"X has {shape[1]} columns (and no rows), but there were {n_features} in fit."
-        )
-    return True
 
 
 def check_names(learner: MetaLearner, tasks: TaskSet, *, reset: bool = False) -> None:
@@ -531,11 +509,6 @@ def tasks_without_rows(
 ) -> tuple[TaskSet, NDArray[np.int64]]:
     """Return the tasks of the chosen rows, without rows, and the position of each row's task."""
     grouping = group_labels(labels[chosen])
-    if side_info is None and learner.n_side_info_in_:
-        side_info = np.full((len(labels), learner.n_side_info_in_), np.nan)
-        warn(
-            "side_info: new tasks are predicted without side information, which `fit` had. Pass it."
-        )
     if isinstance(side_info, SideInfo):
         assert side_info.values is not None
         side_info = side_info._replace(values=side_info.values[chosen])
@@ -545,13 +518,12 @@ def tasks_without_rows(
         side_info = (side_info if is_array else np.asarray(side_info, dtype=object))[chosen]
     task = () if learner.encoding_ is None else learner.encoding_.task_columns
     side = read_side_info(side_info, grouping, task=task)
-    tasks = no_tasks(learner.n_features_in_).replace(
-        offsets=np.zeros(len(grouping.labels) + 1, dtype=np.int64),
-        labels=grouping.labels,
-        side_info=side.values,
-        side_names=side.names,
-    )
-    return _align_side_info(learner, tasks), grouping.codes
+    if side_info is None and learner.n_side_info_in_:
+        side = SideInfo(np.full((len(grouping.labels), learner.n_side_info_in_), np.nan))
+        warn(
+            "side_info: new tasks are predicted without side information, which `fit` had. Pass it."
+        )
+    return _tasks_with(learner, grouping.labels, side), grouping.codes
 
 
 def _valid_task(
@@ -595,13 +567,16 @@ def read_one_task(
     refuse_side_info(learner, side_info)
     if not row_values and (task := _valid_task(learner, X, y, side_info)) is not None:
         return task
-    if X is not None and (isinstance(X, TaskSet) or not _has_no_rows(X, learner.n_features_in_, y)):
-        return read(learner, X, y, None, side_info, may_lack_names=True, **row_values)
     if X is None and y is not None:
         raise ValueError("y: got targets without rows; pass X as well")
-    # Side information is read together with a dummy row, which is then dropped.
-    task = TaskSet(np.zeros((1, learner.n_features_in_)), [0.0], None, side_info).without_rows()
-    return _align_side_info(learner, task)
+    # A table that was filtered may be empty.
+    shape = (len(X),) if isinstance(X, list | tuple) else getattr(X, "shape", (1,))
+    has_rows = X is not None and shape[:1] != (0,)
+    if has_rows or (y is not None and np.size(y)):
+        return read(learner, X, y, None, side_info, may_lack_names=True, **row_values)
+    grouping = group_rows(None, 1)
+    side = read_side_info(side_info, grouping, has_labels=False)
+    return _tasks_with(learner, grouping.labels, side)
 
 
 def read_tensors(
@@ -634,6 +609,72 @@ def read_tensors(
         expected = "pass it" if learner.n_side_info_in_ else "leave it out"
         raise ValueError(f"side_info: must be given if and only if it was given to fit; {expected}")
     return tasks
+
+
+class Query(NamedTuple):
+    """Rows of many tasks to predict, as tasks, and observed rows of these tasks."""
+
+    data: Any  # the table or the TaskSet of the user
+    task: Any  # the columns of the table with the labels
+    tasks: TaskSet
+    order: Index  # row i of the tasks is row ``order[i]`` of the data
+    support: TaskSet | None
+
+    def checked(self, learner: MetaLearner) -> Query:
+        """Return the query with tasks that were checked against those of `fit`."""
+        tasks = check_tasks(learner, self.tasks, has_targets=False)
+        support = self.support
+        if support is not None:
+            support = read(learner, support) if len(support) else None
+        return self._replace(tasks=tasks, support=support)
+
+    def support_of(self, tasks: TaskSet) -> TaskSet:
+        """Return the observed rows of some of the tasks."""
+        return tasks.without_rows() if self.support is None else self.support.support_of(tasks)
+
+    def table(self, columns: Mapping[str, Array]) -> Any:
+        """Return columns of predictions next to the task labels: a frame like that of the user, or
+        a structured array.
+        """
+        if isinstance(self.data, TaskSet):
+            return as_records({"task": np.repeat(self.data.labels, self.data.sizes), **columns})
+        names = as_columns(self.task)
+        for name in names:
+            if name in columns:
+                raise ValueError(
+                    f"task: the column {name!r} has the name of a column of predictions; rename it"
+                )
+        return with_columns(self.data, names, columns)
+
+
+def read_query(
+    learner: MetaLearner,
+    query: RowsLike,
+    support: RowsLike | None,
+    task: TaskColumns | None,
+    target: str | None,
+    side_info: SideInfoLike,
+    exposure: str | None,
+    name: str = "query",
+) -> Query:
+    """Read the tables of `predict_tasks`; ``name`` is the argument of the query in errors.
+
+    The targets of the support rows are those of the table.
+    """
+    check_is_fitted(learner, "prior_")
+    refuse_side_info(learner, side_info)
+    task = learner.columns_in_["task"] if task is None else task
+    target = learner.columns_in_["target"] if target is None else target
+    options: dict[str, Any] = {"task": task, "target": target, "exposure": exposure}
+    tasks, order = read_table(learner, query, name, side_info=side_info, **options)
+    observed = None
+    if support is not None:
+        if target is None and not isinstance(support, TaskSet):
+            raise ValueError(
+                "target: the learner was not fitted to a frame; name the column of support"
+            )
+        observed, _ = read_table(learner, support, "support", **options)
+    return Query(query, task, tasks, order, observed)
 
 
 def read_table(
@@ -708,20 +749,3 @@ def _warn_fewer_rows(learner: MetaLearner, support: TaskSet) -> None:
             "here are used. Add the rows of fit, or leave these tasks out. If they are new, "
             "relabel them."
         )
-
-
-def prediction_table(
-    columns: Mapping[str, Array], query: Frame | TaskSet, task: TaskColumns
-) -> Any:
-    """Return columns of predictions next to the task labels: a frame like the query, or a
-    structured array.
-    """
-    if isinstance(query, TaskSet):
-        return as_records({"task": np.repeat(query.labels, query.sizes), **columns})
-    names = as_columns(task)
-    for name in names:
-        if name in columns:
-            raise ValueError(
-                f"task: the column {name!r} has the name of a column of predictions; rename it"
-            )
-    return with_columns(query, names, columns)

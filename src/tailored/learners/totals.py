@@ -14,21 +14,19 @@ from .._utils.validation import name_some, native
 from ..priors.draws import JointRows, adding
 from ..priors.mixture import MixturePrior
 from ..tasks.reading import check_row_values, group_rows, positions_of
-from ..tasks.rows import Index
 from ..tasks.task_set import TaskSet
-from .reading import require_side_info
+from .reading import Query, require_side_info
 
 if TYPE_CHECKING:
     from .base import MetaLearner
 
 
-def joint_rows(
-    learner: MetaLearner, method: str, tasks: TaskSet, support: TaskSet | None, *, calibrated: bool
-) -> JointRows:
-    """Return the joint distribution of the rows of tasks, given their support rows; errors name the
-    ``method``.
+def joint_rows(learner: MetaLearner, method: str, query: Query, *, calibrated: bool) -> JointRows:
+    """Return the joint distribution of the query rows, given the support rows of their tasks;
+    errors name the ``method``.
     """
-    prior, known = learner.prior_, getattr(learner, "task_labels_", tasks.labels[:0])
+    prior, tasks = learner.prior_, query.tasks
+    known = getattr(learner, "task_labels_", tasks.labels[:0])
     if calibrated and prior.quantile is not None:
         raise ValueError(
             f"{method}: the model predicts the {prior.quantile:g} quantile of rows, and quantiles "
@@ -41,7 +39,7 @@ def joint_rows(
         )
     if not len(tasks.y):
         raise ValueError("query: it has no rows; pass at least one")
-    adapted = tasks.without_rows() if support is None else support.support_of(tasks)
+    adapted = query.support_of(tasks)
     missing = (positions_of(tasks.labels, known) >= 0) & (adapted.sizes == 0)
     if missing.any():
         raise ValueError(
@@ -58,27 +56,26 @@ def joint_rows(
         return JointRows.of(prior, adapted, tasks, errors, calibrated=calibrated)
 
 
-def column_of(query: RowsLike, name: str, values: str | ValuesLike) -> Any:
+def _column_of(data: RowsLike, name: str, values: str | ValuesLike) -> Any:
     """Return ``values``, or the column of the query with this name; errors cite the argument
     ``name``.
     """
     if not isinstance(values, str):
         return values
-    if not isinstance(query, TaskSet):
-        frame = read_frame(query, "query")
+    if not isinstance(data, TaskSet):
+        frame = read_frame(data, "query")
         require_columns(frame, name, [values])
         return frame[values]
     if (name, values) != ("by", "task"):
         raise ValueError(
             f"{name}: a TaskSet has no column {values!r}; pass an array, or a frame as query"
         )
-    return np.repeat(query.labels, query.sizes)
+    return np.repeat(data.labels, data.sizes)
 
 
 def table_of_totals(
     rows: JointRows,
-    order: Index,
-    query: RowsLike,
+    query: Query,
     by: str | ValuesLike,
     weights: str | ValuesLike,
     is_mean: bool,
@@ -86,17 +83,15 @@ def table_of_totals(
     n_draws: int,
     rng: np.random.Generator,
 ) -> Any:
-    """Return the totals or means of rows by group, like `MetaLearner.predict_totals`; row i is row
-    ``order[i]`` of the query.
-    """
-    n, name = len(order), by if isinstance(by, str) else "by"
+    """Return the totals or means of the query rows by group; see `MetaLearner.predict_totals`."""
+    n, name = len(query.order), by if isinstance(by, str) else "by"
     names = ("prediction", "lower", "upper", "std")
     if name in names:
         raise ValueError(f"by: {name!r} is also the name of a column of the result; rename it")
-    grouping = group_rows(column_of(query, "by", by), n, "by")
-    units = check_row_values("weights", column_of(query, "weights", weights), n)
-    units = np.ones(n) if units is None else units[order]
-    group, G = np.asarray(grouping.codes, np.intp)[order], len(grouping.labels)
+    grouping = group_rows(_column_of(query.data, "by", by), n, "by")
+    units = check_row_values("weights", _column_of(query.data, "weights", weights), n)
+    units = np.ones(n) if units is None else units[query.order]
+    group, G = np.asarray(grouping.codes, np.intp)[query.order], len(grouping.labels)
     add = adding(group, G, np.ones(n))
     scale = add @ units if is_mean else np.ones(G)
     if not scale.all():
@@ -117,8 +112,7 @@ def table_of_totals(
         std = draws.std(axis=0)
     table = {} if by is None else {name: grouping.labels}
     table |= dict(zip(names, np.array([prediction, lower, upper, std]) / scale, strict=True))
-    if isinstance(query, TaskSet):
+    if isinstance(query.data, TaskSet):
         return as_records(table)
-    return nw.from_dict(
-        table, native_namespace=nw.get_native_namespace(read_frame(query, "query"))
-    ).to_native()
+    namespace = nw.get_native_namespace(read_frame(query.data, "query"))
+    return nw.from_dict(table, native_namespace=namespace).to_native()

@@ -63,6 +63,11 @@ class QueryRows(NamedTuple):
         """Return the rows of tasks, for a posterior of the same tasks."""
         return cls(tasks.X, tasks.task_of_row, tasks.exposure, tasks.sample_weight)
 
+    def at(self, chosen: NDArray[np.bool_]) -> QueryRows:
+        """Return the chosen rows."""
+        parts: list[Any] = [None if values is None else values[chosen] for values in self]
+        return QueryRows(*parts)
+
 
 @dataclass(frozen=True)
 class Posterior(Record):
@@ -407,8 +412,9 @@ def predict_blocks(
     """
     covariances = needs_covariances(prior, coverage)
     multiples: Array | None = None
+    is_calibrated = True
     if covariances and prior.response.is_gaussian:
-        multiples = multiples_of(prior, n_observed(support), coverage)
+        multiples, is_calibrated = multiples_of(prior, n_observed(support), coverage)
 
     def work(start: int, stop: int) -> Predicted:
         posterior = prior.posterior(support[start:stop], covariances)
@@ -416,7 +422,10 @@ def predict_blocks(
         of_block = None if multiples is None else multiples[start:stop]
         return predict(prior, posterior, rows, coverage, of_block)
 
-    return Predicted(*_joined(each_block(prior, len(query), work, n_jobs)))
+    found = Predicted(*_joined(each_block(prior, len(query), work, n_jobs)))
+    if not is_calibrated:
+        _warn_uncalibrated(coverage)
+    return found
 
 
 def needs_covariances(prior: Prior, coverage: float | None) -> bool:
@@ -464,7 +473,9 @@ def predict(
     task = query.task
     std = np.sqrt(prior.scaling.target**2 * own[task] * (noise + variances) + of_shared)
     if multiples is None:
-        multiples = multiples_of(prior, posterior.n_rows, coverage)
+        multiples, is_calibrated = multiples_of(prior, posterior.n_rows, coverage)
+        if not is_calibrated:
+            _warn_uncalibrated(coverage)
     lower, upper, deviation, quantile = multiples[task].T
     prediction = centre + prior.offset + quantile * std
     if coverage is None:
@@ -489,9 +500,11 @@ def predictors_of(prior: Prior, posterior: Posterior, query: QueryRows) -> Predi
     return Predictors(shares[query.task], centres, variances)
 
 
-def multiples_of(prior: Prior, sizes: NDArray[np.int64], coverage: float | None) -> Array:
+def multiples_of(
+    prior: Prior, sizes: NDArray[np.int64], coverage: float | None
+) -> tuple[Array, bool]:
     """Return lower bound, upper bound, std and quantile of each task, (T, 4), in implied standard
-    deviations; warn if too few tasks were held out to calibrate the bounds.
+    deviations, and whether enough tasks were held out to calibrate the bounds.
     """
     calibration, quantile = prior.calibration, prior.quantile
     assert calibration is not None
@@ -499,13 +512,16 @@ def multiples_of(prior: Prior, sizes: NDArray[np.int64], coverage: float | None)
     if len(sizes) > 1:
         counts, which = np.unique(sizes, return_inverse=True)
     rows = [calibration.multiples(n, coverage, quantile) for n in counts.tolist()]
-    if coverage is not None and not all(calibrated for _, calibrated in rows):
-        warn(
-            f"coverage: too few tasks were held out to calibrate {100.0 * coverage:g} % "
-            "intervals. Bounds are those of the model, or beyond the largest held-out errors where "
-            "this is wider. Fit more tasks, or use a smaller coverage."
-        )
-    return np.array([row for row, _ in rows]).reshape(-1, 4)[which.ravel()]
+    table = np.array([row for row, _ in rows]).reshape(-1, 4)
+    return table[which.ravel()], all(is_calibrated for _, is_calibrated in rows)
+
+
+def _warn_uncalibrated(coverage: float | None) -> None:
+    warn(
+        f"coverage: too few tasks were held out to calibrate {100.0 * (coverage or 0.0):g} % "
+        "intervals. Bounds are those of the model, or beyond the largest held-out errors where "
+        "this is wider. Fit more tasks, or use a smaller coverage."
+    )
 
 
 def products(X: Matrix, weights: Array, task: Index, fit_intercept: bool) -> Array:

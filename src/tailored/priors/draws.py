@@ -62,7 +62,7 @@ def _variance_ratios(prior: MixturePrior, residual: TaskSet, posterior: Posterio
         return np.ones(len(n_rows))
     own = noise_variances(squares, n_rows, calibration.noise, calibration.noise_rows)
     # The deviation does not depend on the coverage.
-    return np.asarray(multiples_of(prior, n_rows, 0.01)[:, 2] ** 2 * own / prior.model.noise)
+    return np.asarray(multiples_of(prior, n_rows, 0.01)[0][:, 2] ** 2 * own / prior.model.noise)
 
 
 @dataclass(frozen=True)
