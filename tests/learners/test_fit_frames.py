@@ -224,8 +224,6 @@ def test_arguments_that_are_not_columns():
         learner.fit(ROWS, task="school_id", target="score")
     with pytest.raises(ValueError, match=r"use fit\(X, task=\.\.\., target=\.\.\.\)"):
         learner.fit(ROWS)
-    with pytest.raises(ValueError, match="checkpoint: only for a scan"):
-        learner.fit(ROWS, **NAMES, checkpoint="folder")
 
 
 @pytest.mark.parametrize("name", LEARNERS)

@@ -181,14 +181,6 @@ def test_the_learner_fitted_on_the_cluster_is_the_one_fitted_here(cluster):
     assert np.array_equal(*prediction)
 
 
-def test_checkpoints_of_a_dask_frame_are_refused(tmp_path):
-    message = "checkpoint: omit it; statistics of a Dask dataframe stay"
-    with pytest.raises(ValueError, match=message):
-        EmpiricalBayesLearner().fit(
-            scan(frame_of(), task="person", target="y"), checkpoint=tmp_path
-        )
-
-
 def test_a_dask_frame_is_taken_where_a_frame_is():
     here, there = (
         TaskSet.from_frame(frame, task="person", target="y") for frame in (rows(), frame_of())

@@ -40,7 +40,7 @@ def from_memory(frame, folder):
 
 
 def from_disk(frame, folder):
-    return DiskSource(scan(frame, **COLUMNS), folder, seed=3, settings=None)
+    return DiskSource(scan(frame, **COLUMNS), folder, seed=3)
 
 
 def from_dask(frame, folder):
@@ -78,7 +78,7 @@ def test_sources_agree(make, subtract, frame, monkeypatch, tmp_path):
     )
 
     source = make(frame, tmp_path)
-    assert len(source.reservoir) == 25
+    assert len(source.reservoir.sample) == 25
     assert set(source.reservoir.sample.labels) == set(
         Reservoir(25, seed=3).take(tasks).sample.labels
     )

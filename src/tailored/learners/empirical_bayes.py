@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable
-from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import joblib
@@ -142,7 +140,6 @@ class EmpiricalBayesLearner(MetaLearner):
         sample_weight: ValuesLike = None,
         frequency_weight: ValuesLike = None,
         exposure: ValuesLike = None,
-        checkpoint: str | PathLike[str] | None = None,
     ) -> Self:
         """Learn from many tasks.
 
@@ -166,21 +163,15 @@ class EmpiricalBayesLearner(MetaLearner):
         sample_weight, frequency_weight, exposure : arrays (n,), optional
             Precisions and frequencies of the rows, and exposures of counts; see `TaskSet`.  With
             ``task``, names of columns.
-        checkpoint : path, optional
-            Folder in which the statistics of a scan of more than 5,000 tasks are kept; until they
-            are complete, it also holds a copy of the rows.  After an interruption, the same call
-            gives a bitwise identical result.  The default is a temporary folder.
         """
         values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         data, values = fit_arguments(X, y, groups, side_info, task, target, **values)
         X, y, groups, side_info = data
-        if checkpoint is not None and not isinstance(X, TaskScan):
-            raise ValueError("checkpoint: only for a scan; pass X=tailored.scan(...)")
         with self._all_or_nothing(reset=True):
             self._check_parameters()
             seed = seed_of(self.random_state)
             if isinstance(X, TaskScan):
-                self._fit_scan(X, checkpoint, seed, validation)
+                self._fit_scan(X, seed, validation)
             elif is_tensor(X):
                 tensors = read_tensors(self, X, y, groups, side_info, reset=True, **values)
                 self._fit_source(DeviceSource(tensors, seed), seed, validation)
@@ -200,18 +191,17 @@ class EmpiricalBayesLearner(MetaLearner):
         5,000 tasks and few columns.
         """
         d = tasks.n_features + bool(self.fit_intercept)
-        source: TaskSource = MemorySource(tasks, seed, joblib.effective_n_jobs(self.n_jobs))
-        sample, is_small = source.reservoir, len(tasks) * d * d <= LARGEST_STATISTICS
-        if sample.is_whole or has_many_columns(sample.sample, d):
+        source = MemorySource(tasks, seed, joblib.effective_n_jobs(self.n_jobs))
+        sample = source.reservoir.sample
+        if source.reservoir.is_whole or has_many_columns(sample, d):
             self._fit_sample(tasks, seed, validation)
-            return
-        if self.device is not None and d <= COMPILED_COLUMNS:
+        elif self.device is not None and d <= COMPILED_COLUMNS:
             tensors = TensorTasks.from_tasks(tasks, check_device(self.device))
-            source = DeviceSource(tensors, seed, tasks)
-            is_small = False
-        self._fit_sample(sample.sample, seed, validation, source)
-        if is_small:
-            self._remember(tasks)
+            self._fit_sample(sample, seed, validation, DeviceSource(tensors, seed, tasks))
+        else:
+            self._fit_sample(sample, seed, validation, source)
+            if len(tasks) * d * d <= LARGEST_STATISTICS:
+                self._remember(tasks)
 
     def _fit_source(self, source: TaskSource, seed: int, validation: TaskSet | None) -> None:
         """Learn from tasks that are not in memory; responses other than Gaussian are fitted to the
@@ -421,39 +411,15 @@ class EmpiricalBayesLearner(MetaLearner):
             )
         return found
 
-    def _fit_scan(
-        self,
-        scan: TaskScan,
-        checkpoint: str | PathLike[str] | None,
-        seed: int,
-        validation: TaskSet | None,
-    ) -> None:
-        """Learn from a scan; without a ``checkpoint``, its temporary folder is deleted at the
-        end.
-        """
+    def _fit_scan(self, scan: TaskScan, seed: int, validation: TaskSet | None) -> None:
+        """Learn from a scan."""
         source: DaskSource | DiskSource
-        with ExitStack() as stack:
+        with TemporaryDirectory(prefix="tailored-") as folder:
             if scan.is_dask:
-                if checkpoint is not None:
-                    raise ValueError(
-                        "checkpoint: omit it; statistics of a Dask dataframe stay on its cluster"
-                    )
                 source = DaskSource(scan, seed)
             else:
-                settings = None
-                if checkpoint is not None:
-                    settings = {
-                        **self.get_params(deep=False),
-                        "validation": joblib.hash(validation),
-                    }
-                    del settings["n_jobs"], settings["progress"]
-                folder = checkpoint
-                if folder is None:
-                    temporary = tempfile.TemporaryDirectory(prefix="tailored-")
-                    folder = stack.enter_context(temporary)
                 n_threads = joblib.effective_n_jobs(self.n_jobs)
-                source = DiskSource(scan, Path(folder), seed, settings, n_threads)
-                stack.enter_context(closing(source))
+                source = DiskSource(scan, Path(folder), seed, n_threads)
             self._fit_source(source, seed, validation)
             self._warn_about(source.reservoir.sample)
 

@@ -54,9 +54,6 @@ class Reservoir(Record):
     batches: tuple[TaskSet, ...] = ()  # in order of arrival
     limit: int = NO_LIMIT  # tasks with this key or a larger one are not in the sample
 
-    def __len__(self) -> int:
-        return len(self.sample) if self.batches else 0
-
     @property
     def sample(self) -> TaskSet:
         """The sampled tasks in order of arrival; there must be at least one."""

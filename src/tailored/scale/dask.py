@@ -127,7 +127,7 @@ class DaskSource:
         while len(samples) > 1:
             samples = [merge(samples[i : i + FAN_IN]) for i in range(0, len(samples), FAN_IN)]
         sample: Reservoir = self._compute(samples)[0]
-        if not len(sample):
+        if not sample.batches:
             raise ValueError("data: the Dask dataframe has no rows")
         return sample
 
@@ -183,7 +183,7 @@ def _merge_samples(samples: list[Reservoir]) -> Reservoir:
     """Merge samples: a task below all limits is complete in each of them."""
     total = replace(samples[0], batches=(), limit=min(sample.limit for sample in samples))
     for sample in samples:
-        total = total.take(sample.sample) if len(sample) else total
+        total = total.take(sample.sample) if sample.batches else total
     return total.merged
 
 

@@ -265,8 +265,8 @@ class TaskScan:
         table: Table = self.table
         return table.batches(names, max(BATCH_NUMBERS // len(self.roles.names), 1))
 
-    def batches(self) -> Iterator[tuple[TaskSet, Batch]]:
-        """Yield each batch of the table with its tasks; a task may be in several batches."""
+    def batches(self) -> Iterator[tuple[TaskSet, str]]:
+        """Yield the tasks and the position of each batch; a task may be in several batches."""
         encoding, kinds = self.encoding, set()
         for batch in self._read(self.roles.names):
             tasks = self.roles.read_alone(batch, encoding)
@@ -278,7 +278,7 @@ class TaskScan:
                     "than in earlier batches; a number does not match a string, so 7 is not '7'. "
                     "Convert them to one type."
                 )
-            yield tasks, batch
+            yield tasks, batch.position
 
 
 def scan(
