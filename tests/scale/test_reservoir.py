@@ -127,7 +127,7 @@ def test_reservoir_is_the_same_sample_of_whole_tasks_in_any_order(numbers):
         samples.append(reservoir)
     sample = samples[0]
     assert not sample.is_whole
-    assert 1 < len(sample) <= 30
+    assert 1 < len(sample.sample) <= 30
     assert len(sample.sample.y) * 4 <= numbers
     same_tasks(sample.sample, whole[whole.index_of(sample.sample.labels)])
     for other in samples[1:]:
@@ -136,4 +136,6 @@ def test_reservoir_is_the_same_sample_of_whole_tasks_in_any_order(numbers):
         np.testing.assert_array_equal(np.sort(other.sample.y), np.sort(sample.sample.y))
     # the smallest keys of all: nobody is preferred
     keys = np.sort(label_keys(whole.labels, 5))
-    np.testing.assert_array_equal(np.sort(label_keys(sample.sample.labels, 5)), keys[: len(sample)])
+    np.testing.assert_array_equal(
+        np.sort(label_keys(sample.sample.labels, 5)), keys[: len(sample.sample)]
+    )

@@ -97,10 +97,6 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     #: four million entries.
     task_posterior_: Posterior
     training_summary_: TrainingSummary
-    n_iter_: int
-    scale_: float
-    search_results_: list[dict[str, Any]]
-    validation_error_: float | None
     # Constructor arguments of the subclasses; the values are for learners that lack them.
     loss: str | Loss
     n_jobs: int | None
@@ -267,7 +263,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             weights = weights_on_device(self.prior_, tensors)
             return AdaptedTasks(tensors.labels, weights, self.prior_.fit_intercept)
         tasks = reading.read(self, tasks, y, groups, side_info, **row_values)
-        if self.device is not None and not self.prior_.needs_rows:
+        if self.device is not None:
             tensors = TensorTasks.from_tasks(tasks, check_device(self.device))
             weights = weights_on_device(self.prior_, tensors).cpu().numpy()
         else:

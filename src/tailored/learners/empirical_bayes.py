@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -114,9 +114,6 @@ class EmpiricalBayesLearner(MetaLearner):
     progress: bool = False
     random_state: RandomState = 0
 
-    structure_: dict[str, Any] = field(init=False)
-    n_components_: int = field(init=False)
-    side_structure_: dict[str, Any] | None = field(init=False)
     #: Maximum number of folds for selection; tests use fewer to be faster.
     _n_folds = 5
     _steps = STEPS  # studies leave out some
@@ -309,16 +306,18 @@ class EmpiricalBayesLearner(MetaLearner):
         )
 
     def _check_loss(self) -> None:
-        if isinstance(self.loss, str) and self.loss.lower() in ("binomial", "bernoulli"):
+        of_numbers = [name for name, kind in LOSSES.items() if not issubclass(kind, MarginLoss)]
+        of_classes = ("logistic", "hinge", "binomial", "bernoulli")
+        if isinstance(self.loss, MarginLoss) or self.loss in of_classes:
             raise ValueError(
                 f"loss: {self.loss!r} is not supported here. For classes, use "
                 "EmpiricalBayesClassifier; for counts, loss='poisson'."
             )
-        if not isinstance(self.loss, Loss) and self.loss not in [*LOSSES]:
-            names = [name for name, kind in LOSSES.items() if not issubclass(kind, MarginLoss)]
-            self.loss_ = RESPONSES[check_choice("loss", self.loss, [*names, *COUNTS])]()
+        if isinstance(self.loss, Loss):
+            self.loss_ = self.loss
         else:
-            super()._check_loss()
+            name = check_choice("loss", self.loss, [*of_numbers, *COUNTS])
+            self.loss_ = RESPONSES[name]() if name in COUNTS else LOSSES[name]()
 
     def _check_parameters(self) -> None:
         self._check_loss()
@@ -329,11 +328,6 @@ class EmpiricalBayesLearner(MetaLearner):
         self._sampling()
         if self.covariance is not None:
             check_choice("covariance", self.covariance, ("full", "diagonal"), also="None")
-        if isinstance(self.loss_, MarginLoss):
-            raise ValueError(
-                f"loss: {self.loss_.name} is not supported here. Use EmpiricalBayesClassifier, or "
-                f"ConditionalLearner(loss={self.loss_.name!r})."
-            )
 
     @property
     def _formula(self) -> Formula | None:

@@ -209,13 +209,6 @@ class Prior(Record, ABC):
         """Whether the prior reads side information, which may have no effect."""
         return self.side is not None
 
-    @property
-    def needs_rows(self) -> bool:
-        """Whether the posterior needs the rows of a task in memory; if not, second moments are
-        sufficient.
-        """
-        return True
-
     def statistics(self, tasks: TaskSet) -> Any:
         """Return what `_solve` needs to know about residual tasks."""
         return tasks

@@ -82,15 +82,12 @@ class Calibration(Record):
         there are too few tasks.
         """
         # The tolerance is for rounding errors in the sums, which must not make a bound infinite.
-        enough = 0.5 + 0.5 * coverage - 1e-12
-        ends = np.array([[-np.inf, np.inf]] * len(self.rows))
-        for level, (scores, from_below, from_above, _) in zip(ends, self._levels, strict=True):
-            lower, upper = np.searchsorted(from_above, enough), np.searchsorted(from_below, enough)
-            if lower < len(scores):
-                level[0] = scores[-1 - lower]
-            if upper < len(scores):
-                level[1] = scores[upper]
-        lower, upper = self._interpolate(n_rows, ends)
+        enough, ends = 0.5 + 0.5 * coverage - 1e-12, []
+        for scores, from_below, from_above, _ in self._levels:
+            lower = np.append(scores[::-1], -np.inf)[np.searchsorted(from_above, enough)]
+            upper = np.append(scores, np.inf)[np.searchsorted(from_below, enough)]
+            ends.append([lower, upper])
+        lower, upper = self._interpolate(n_rows, np.array(ends))
         return float(lower), float(upper)
 
     @cached_property

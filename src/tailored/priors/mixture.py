@@ -43,11 +43,6 @@ class MixturePrior(Prior):
         return self.model
 
     @property
-    def needs_rows(self) -> bool:
-        """Whether second moments are not sufficient: for classes, counts, and correlated noise."""
-        return not self.response.is_gaussian or self.response.correlation is not None
-
-    @property
     def unit(self) -> float:
         """σ², the unit of covariances; 1 if targets are not Gaussian."""
         return self.model.noise if self.response.is_gaussian else 1.0
@@ -165,15 +160,12 @@ def weights_on_device(prior: Prior, tasks: TensorTasks) -> Tensor:
         raise ValueError(
             f"device: {type(prior).__name__} is only supported on the CPU; use device=None"
         )
-    refused = {
-        "classes, counts and correlated noise": prior.needs_rows,
-        "effects that all tasks share": prior.shared is not None,
-    }
-    for what, is_refused in refused.items():
-        if is_refused:
-            raise ValueError(
-                f"device: {what} are computed on the CPU; set device=None and pass arrays"
-            )
+    has_moments = prior.response.is_gaussian and prior.response.correlation is None
+    if not has_moments or prior.shared is not None:
+        raise ValueError(
+            "device: classes, counts, correlated noise and effects that all tasks share are "
+            "computed on the CPU; set device=None and pass arrays"
+        )
     import torch
 
     parts, scaling, size = [], prior.scaling, 1 << 20  # tasks that are adapted together
