@@ -147,7 +147,7 @@ def test_arguments_of_solvers_are_honoured(name, clusters):
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_losses_that_empirical_bayes_cannot_honour(loss, clusters):
     signs = TaskSet(clusters.X, np.sign(clusters.y), np.repeat(clusters.labels, clusters.sizes))
-    with pytest.raises(ValueError, match=rf"loss: .*{loss}.*ConditionalLearner\(loss='{loss}'\)"):
+    with pytest.raises(ValueError, match=rf"loss: .*{loss}.*ConditionalLearner"):
         EmpiricalBayesLearner(loss=loss).fit(signs)
     learner = ConditionalLearner(
         loss=loss, solver=ProjectedSGD(step_sizes=(1.0,)), fit_intercept=False

@@ -104,7 +104,7 @@ def test_posterior_is_that_of_gaussian_algebra(n_components, moved, side, fit_in
     prior = made_prior(n_components, moved, side, fit_intercept)
     tasks = some_tasks(2, [0, 1, 3, 9, 40, 5, 130])
     posterior = prior.posterior(tasks)
-    taus, means = prior.representation(tasks), prior.mean(tasks)
+    taus, means = prior._represent(tasks, np.eye(prior.n_weights)), prior.mean(tasks)
     np.testing.assert_array_equal(posterior.n_rows, tasks.sizes)
     for t in range(len(tasks)):
         w, covariance, tau, b = reference(prior, tasks, t)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from os import PathLike
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +14,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 
+from .._utils.files import PathLike
 from .._utils.frames import RowsLike, ValuesLike, check_target, is_frame
 from .._utils.records import Stored
 from .._utils.threads import single_threaded_blas, single_threaded_products
@@ -152,8 +152,7 @@ class AdaptedTask(Stored, RegressorMixin, BaseEstimator):
     @property
     def representation_(self) -> Array:
         """θ, in the user's units."""
-        theta = self._prior.representation(self._support, raw=True)[0]
-        return np.asarray(theta * self._prior.size_factors(self._posterior.n_rows)[0])
+        return np.asarray(self._prior.representation(self._support)[0])
 
     @property
     def bias_(self) -> Array:
@@ -258,7 +257,7 @@ class AdaptedTask(Stored, RegressorMixin, BaseEstimator):
         with single_threaded_products(*rows.X.shape):
             return predict(self._prior, self._posterior, rows, coverage)
 
-    def save(self, path: str | PathLike[str]) -> None:
+    def save(self, path: PathLike) -> None:
         """Write the model to one file without pickle, atomically; `tailored.load` reads it back.
 
         The file contains the learner's prior and the task's rows.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from os import PathLike
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from .._utils.files import PathLike
 from .._utils.frames import (
     RowsLike,
     SideInfoLike,
@@ -40,7 +40,6 @@ from ..priors.base import (
     QueryRows,
     adapt_tasks,
     calibrate,
-    n_observed,
     needs_covariances,
     predict,
     predict_blocks,
@@ -138,7 +137,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         """The values per row that the learner can use, see `TaskSet`."""
         return ()
 
-    def save(self, path: str | PathLike[str]) -> None:
+    def save(self, path: PathLike) -> None:
         """Write the learner to one file without pickle, atomically; `tailored.load` reads it.
 
         The file contains training rows only if noise is correlated in time.  Task labels must be
@@ -169,12 +168,12 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     def _check_loss(self) -> None:
         self.loss_ = get_loss(self.loss)
 
-    def _read_held_out(self, validation: TaskSet, name: str = "validation") -> TaskSet:
-        """Read tasks that the user passed for validation or testing; ``name`` is the argument."""
+    def _read_held_out(self, validation: TaskSet) -> TaskSet:
+        """Read the tasks that the user passed for validation."""
         tasks = reading.read(self, validation)
         if not len(tasks.y):
             raise ValueError(
-                f"{name}: none of its tasks has a row; pass tasks with rows, or leave it out"
+                "validation: none of its tasks has a row; pass tasks with rows, or leave it out"
             )
         # Validation tasks are joined with the training tasks, so they need the same names of side
         # information.
@@ -322,10 +321,8 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         many = isinstance(X, TaskSet)
         tasks = reading.read(self, X) if many else reading.read_one_task(self, X, y, side_info)
         with single_threaded_blas():
-            taus = self.prior_.representation(tasks, columns, raw=True)
-        factors = self.prior_.size_factors(n_observed(tasks))
-        thetas = np.asarray(factors[:, None, None] * taus)
-        return thetas if many else thetas[0]
+            thetas = self.prior_.representation(tasks, columns)
+        return thetas if many else np.asarray(thetas[0])
 
     def predict(
         self,

@@ -7,7 +7,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from os import PathLike
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +17,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from .._utils.files import PathLike
 from .._utils.frames import RowsLike, SideInfoLike, ValuesLike
 from .._utils.records import Stored
 from .._utils.validation import RandomState, name_some, native, refuse_masked
@@ -131,7 +131,7 @@ class _Classifier(Stored, ClassifierMixin, BaseEstimator):
         codes = class_positions(self.classes_, y)
         return _targets(codes, len(self.classes_))
 
-    def save(self, path: str | PathLike[str]) -> None:
+    def save(self, path: PathLike) -> None:
         """Write the model to one file without pickle; `tailored.load` reads it back."""
         check_is_fitted(self, "classes_")
         save(path, self)

@@ -13,7 +13,7 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_tensor
+from .._utils.frames import RowsLike, SideInfoLike, ValuesLike, is_dask, is_tensor
 from .._utils.validation import RandomState, check_choice, is_integer, name_some, warn
 from ..exceptions import UnhelpfulWarning
 from ..gaussian.moments import COMPILED_COLUMNS, LARGEST_STATISTICS
@@ -311,7 +311,8 @@ class EmpiricalBayesLearner(MetaLearner):
         if isinstance(self.loss, MarginLoss) or self.loss in of_classes:
             raise ValueError(
                 f"loss: {self.loss!r} is not supported here. For classes, use "
-                "EmpiricalBayesClassifier; for counts, loss='poisson'."
+                "EmpiricalBayesClassifier; for counts, loss='poisson'; for margin losses, "
+                "ConditionalLearner."
             )
         if isinstance(self.loss, Loss):
             self.loss_ = self.loss
@@ -409,7 +410,7 @@ class EmpiricalBayesLearner(MetaLearner):
         """Learn from a scan."""
         source: DaskSource | DiskSource
         with TemporaryDirectory(prefix="tailored-") as folder:
-            if scan.is_dask:
+            if is_dask(scan.table):
                 source = DaskSource(scan, seed)
             else:
                 n_threads = joblib.effective_n_jobs(self.n_jobs)

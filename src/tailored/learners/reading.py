@@ -344,17 +344,8 @@ def read_rows(
     `fit`; see `read`.
     """
     d, names = model.n_features_in_, feature_names(model)
-    # Valid arrays are returned early, because the checks cost more than the prediction of a few
-    # rows.
-    is_array = type(X) is np.ndarray and X.dtype == np.float64 and (may_lack_names or names is None)
-    if (
-        is_array
-        and exposure is None
-        and sample_weight is None
-        and X.shape == (len(X), d)
-        and len(X)
-        and prior.scaling.holds(X)
-    ):
+    is_plain = exposure is None and sample_weight is None and (may_lack_names or names is None)
+    if is_plain and _is_floats(X, 2) and X.shape[1] == d and prior.scaling.holds(X):
         return X, None, None
     encoded, read_as = encode_rows(X, encoding, min_rows=0)
     check_finite(encoded, "X", columns=None if read_as is None else read_as.source_names)
@@ -526,27 +517,32 @@ def tasks_without_rows(
     return _tasks_with(learner, grouping.labels, side), grouping.codes
 
 
+def _is_floats(values: Any, ndim: int) -> bool:
+    """Return whether values are an array of float64 that is not empty.
+
+    Rows of this kind are read without scikit-learn's validation, which costs more than adapting to
+    a task, or predicting a few rows.
+    """
+    return (
+        type(values) is np.ndarray
+        and values.dtype == np.float64
+        and values.ndim == ndim
+        and values.size > 0
+    )
+
+
 def _valid_task(
     learner: MetaLearner, X: RowsLike, y: ValuesLike, side_info: SideInfoLike
 ) -> TaskSet | None:
-    """Return one task from valid float64 arrays, or None for other input, which must be read and
-    checked.
-
-    This is a fast path, because scikit-learn's validation costs more than adapting to the task.
-    """
+    """Return one task from valid arrays; None for other input, which must be read and checked."""
     if hasattr(learner, "classes_") or learner.prior_.has_exposure:
         return None
-    for array in (X, y) if side_info is None else (X, y, side_info):
-        if type(array) is not np.ndarray or array.dtype != float or not array.size:
-            return None
-    if (
-        y.ndim != 1
-        or X.shape != (len(y), learner.n_features_in_)
-        or not learner.prior_.scaling.holds(X, y)
-    ):
+    if not _is_floats(X, 2) or not _is_floats(y, 1):
         return None
-    if side_info is not None and (
-        side_info.ndim != 1 or not np.vdot(side_info, side_info) <= LIMIT**2
+    if X.shape != (len(y), learner.n_features_in_) or not learner.prior_.scaling.holds(X, y):
+        return None
+    if side_info is not None and not (
+        _is_floats(side_info, 1) and np.vdot(side_info, side_info) <= LIMIT**2
     ):
         return None
     learner.loss_.check_targets(y)

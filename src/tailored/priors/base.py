@@ -266,16 +266,14 @@ class Prior(Record, ABC):
         errors = self.response.whiten(residual.y - fitted, residual)
         return segment_sums((errors / self.scaling.target) ** 2, residual.offsets)
 
-    def representation(
-        self, tasks: TaskSet, columns: Index | list[int] | None = None, *, raw: bool = False
-    ) -> Array:
-        """Return τ(s) of each task for the weights ``columns``, by default all, (T, c, c); in the
-        user's units if ``raw``.
+    def representation(self, tasks: TaskSet, columns: Index | list[int] | None = None) -> Array:
+        """Return the representation θ of each task for the weights ``columns``, by default all, (T,
+        c, c), in the user's units.
         """
         every = np.arange(self.n_weights)
         at = every if columns is None else every[columns]
-        change = self.scaling.back(at) if raw else np.eye(self.n_weights)[at]
-        return self._represent(self.residual_tasks(tasks), change)
+        taus = self._represent(self.residual_tasks(tasks), self.scaling.back(at))
+        return np.asarray(self.size_factors(n_observed(tasks))[:, None, None] * taus)
 
     def mean(self, tasks: TaskSet) -> Array:
         """Return b(s) of each task, (T, d), in the scaling of the prior."""

@@ -101,13 +101,6 @@ class Calibration(Record):
             out.append((scores, sums, np.cumsum(w[::-1]), (sums - 0.5 * w) / w.sum()))
         return out
 
-    @cached_property
-    def _squares(self) -> Array:
-        """Mean squared score at each number of rows."""
-        return np.array(
-            [s @ (w * s) / w.sum() for s, w in zip(self.scores, self.weights, strict=True)]
-        )
-
     def model_interval(self, n_rows: int, coverage: float) -> tuple[float, float]:
         """Return bounds that replace infinite ones: Gaussian, or beyond the extreme scores if this
         is wider.
@@ -129,7 +122,8 @@ class Calibration(Record):
         """Return the root mean square of the scores: the ratio of actual to implied standard
         deviations.
         """
-        return float(np.sqrt(self._interpolate(n_rows, self._squares)))
+        squares = [s @ (w * s) / w.sum() for s, w in zip(self.scores, self.weights, strict=True)]
+        return float(np.sqrt(self._interpolate(n_rows, np.array(squares))))
 
     def _interpolate(self, n_rows: int, values: Array) -> Any:
         """Interpolate values (L, ..), given at the numbers of rows n, linearly in log(1 + n)."""

@@ -233,10 +233,6 @@ class TaskScan:
     def __repr__(self) -> str:
         return f"TaskScan(task={self.roles.task!r}, target={self.roles.target!r})"
 
-    @property
-    def is_dask(self) -> bool:
-        return is_dask(self.table)
-
     @cached_property
     def encoding(self) -> Encoding | None:
         """The encoding passed to `scan`, or inferred by a pass over columns that are not numbers.
