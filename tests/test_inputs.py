@@ -71,6 +71,8 @@ def scanned(learner, tmp_path):
 
 
 def streamed(learner, tmp_path):
+    if not hasattr(learner, "partial_fit"):
+        raise Unknown
     learner.partial_fit(TASKS[:12]).partial_fit(TASKS[12:])
 
 
@@ -118,8 +120,8 @@ TRIALS = {
     ),
     "`partial_fit`": lambda new, path: streamed(new(), path),
     "`scan` of a file": lambda new, path: scanned(new(), path),
-    'two classes, `loss="logistic"`': lambda new, path: new(loss="logistic").fit(
-        X, np.where(Y > 0, "yes", "no"), groups=GROUPS
+    'targets -1 and +1, `loss="logistic"`': lambda new, path: new(loss="logistic").fit(
+        X, np.where(Y > 0, 1.0, -1.0), groups=GROUPS
     ),
     "intervals after `fit`": lambda new, path: (
         new().fit(TASKS).adapt(X[:3], Y[:3]).predict_interval(X[:2])

@@ -6,7 +6,6 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from tailored import (
@@ -15,7 +14,6 @@ from tailored import (
     IndependentLearner,
     TaskSet,
     UnconditionalLearner,
-    load,
     scan,
 )
 from tailored.datasets import make_clusters
@@ -105,37 +103,14 @@ def test_a_map_that_learns_does_not_see_the_held_out_tasks():
     assert Spy.seen == 40
 
 
-@pytest.mark.parametrize("labels", [("no", "yes"), (1, 2), (False, True)])
-def test_losses_of_margins_take_two_labels(labels, tmp_path):
-    rng = np.random.default_rng(0)
-    groups, X = np.repeat(np.arange(8), 10), rng.normal(size=(80, 2))
-    signs = np.where(X[:, 0] + 0.1 * rng.normal(size=80) > 0, 1.0, -1.0)
-    y = np.array(labels)[(signs > 0).astype(int)]
-    stepped = {"loss": "hinge", "solver": ProjectedSGD(0.1)}
-    for learner in (
-        IndependentLearner(loss="hinge"),
-        UnconditionalLearner(**stepped),
-        ConditionalLearner(**stepped),
-    ):
-        expected = clone(learner).fit(X, signs, groups=groups)
-        found = clone(learner).fit(X, y, groups=groups)
-        assert found.classes_.tolist() == list(labels)
-        np.testing.assert_array_equal(found.predict(X, groups), expected.predict(X, groups))
-    found.save(tmp_path / "model")
-    found = load(tmp_path / "model")
-    model = found.adapt(X[:6], y[:6])
-    np.testing.assert_array_equal(model.coef_, expected.adapt(X[:6], signs[:6]).coef_)
-    # Tables with the labels, also as support.
-    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "g": groups, "y": y})
-    of_table = clone(learner).fit(TaskSet.from_frame(frame, task="g", target="y"))
-    new = frame.assign(g=groups + 8)
-    decision = of_table.predict_tasks(new, new[new.index % 10 < 6])["prediction"]
-    np.testing.assert_allclose(decision[:10], model.predict(X[:10]))
-    with pytest.raises(ValueError, match=r"y: fit had the classes .*, but not 'maybe'"):
-        found.adapt(X[:2], ["maybe", "maybe"])
-    message = r"y: the hinge loss needs two classes, got 3\. For three or more, use"
+def test_losses_of_margins_need_signs():
+    X, y = np.zeros((4, 1)), np.array([0, 1, 0, 1])
+    message = r"hinge loss needs targets -1 and \+1, but y contains 0.*np\.where"
     with pytest.raises(ValueError, match=message):
-        ConditionalLearner(loss="hinge").fit(X, np.array(["a", "b", "c", "a"] * 20), groups=groups)
+        IndependentLearner(loss="hinge").fit(X, y, groups=[0, 0, 1, 1])
+    frame = pd.DataFrame({"a": X[:, 0], "g": y, "y": ["no", "yes"] * 2})
+    with pytest.raises(ValueError, match="y: 'y' has classes, not numbers"):
+        IndependentLearner(loss="hinge").fit(frame, task="g", target="y")
 
 
 @pytest.mark.parametrize(

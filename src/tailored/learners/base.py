@@ -86,9 +86,6 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
     #: Encoding of the table that the training tasks were read from; all methods use it to read
     #: tables of rows.
     encoding_: Encoding | None = None
-    #: (2,) class labels for a classification loss, if they are not -1 and +1.  A positive decision
-    #: value means the second class.
-    classes_: NDArray[Any]
     #: (T,) labels of the tasks in the last call of `fit` or `partial_fit`
     task_labels_: NDArray[Any]
     #: Posterior of these tasks, for `predict` and `predict_tasks`.  Covariances are stored if
@@ -413,17 +410,20 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         labels = reading.labels_of_rows(self, X, groups, rows.shape[0])
         positions = positions_of(labels, self.task_labels_)
         query_rows, is_new = QueryRows(rows, positions, exposure, weight), positions < 0
-        found = np.empty((4, len(labels)))
-        if not is_new.all():
-            found[:, ~is_new] = self._predict_known(query_rows.at(~is_new), coverage)
         if is_new.any():
             empty, task = reading.tasks_without_rows(self, labels, is_new, side_info)
             covariances = needs_covariances(self.prior_, coverage)
             posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
             new_rows = query_rows.at(is_new)._replace(task=task)
-            found[:, is_new] = predict(self.prior_, posterior, new_rows, coverage)
+            table = np.empty((4, len(labels)))
+            table[:, is_new] = predict(self.prior_, posterior, new_rows, coverage)
+            if not is_new.all():
+                table[:, ~is_new] = self._predict_known(query_rows.at(~is_new), coverage)
+            found = Predicted(*table)
+        else:
+            found = self._predict_known(query_rows, coverage)
         self.prior_.warn_far_rows(rows, feature_names(self))
-        return Predicted(*found)
+        return found
 
     def predict_tasks(
         self,

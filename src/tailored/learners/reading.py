@@ -23,8 +23,7 @@ from .._utils.frames import (
 )
 from .._utils.validation import check_finite, name_some, warn
 from ..exceptions import SingleTaskWarning
-from ..gaussian.responses import Bernoulli, Response
-from ..losses import MarginLoss
+from ..gaussian.responses import Bernoulli
 from ..priors.base import Prior
 from ..scale.scan import TaskScan
 from ..scale.tensors import TensorTasks, check_device
@@ -50,7 +49,7 @@ from ..tasks.reading import (
     read_side_info,
 )
 from ..tasks.rows import LIMIT, Array, Index, Scaling
-from ..tasks.task_set import TaskSet, class_labels, encode_rows, no_tasks, target_positions
+from ..tasks.task_set import TaskSet, encode_rows, no_tasks, target_positions
 
 if TYPE_CHECKING:
     from .adapted_task import AdaptedTask
@@ -155,14 +154,11 @@ def read(
         refuse_other_arguments(OWN_VALUES, y=y, groups=groups, side_info=side_info, **row_values)
         if len(X) == 0:
             raise ValueError("X: the task set is empty; pass at least one task")
-        if isinstance(learner.loss_, MarginLoss):
-            X = X.replace(y=_as_signs(learner, class_labels(X), reset=reset))
         return check_tasks(learner, X, reset=reset)
     if not reset:
         refuse_side_info(learner, side_info)
     elif y is None:
         raise ValueError(WITHOUT_Y)
-    y = _as_signs(learner, y, reset=reset)
     encoding = None if reset else learner.encoding_
     tasks = TaskSet(X, y, groups, side_info, **row_values, encoding=encoding)
     if reset and groups is None and len(tasks.y) > 1:
@@ -273,27 +269,6 @@ def check_tasks(
         learner.encoding_ = encoding
         learner.columns_in_ |= {"task": encoding.task, "target": encoding.target}
     return tasks
-
-
-def _as_signs(learner: MetaLearner, labels: ValuesLike, *, reset: bool) -> ValuesLike:
-    """Return the targets of a margin loss as −1 and +1; in `fit`, store two other labels as
-    classes.
-    """
-    if not isinstance(learner.loss_, MarginLoss) or labels is None:
-        return labels
-    labels = np.asarray(labels)
-    if reset and labels.ndim == 1 and not np.isin(labels, (-1, 1)).all():
-        classes = np.unique(labels)
-        if len(classes) == 2 and (classes == classes).all():
-            learner.classes_ = classes
-        elif classes.dtype.kind not in "iuf":
-            raise ValueError(
-                f"y: the {learner.loss_.name} loss needs two classes, got {len(classes)}. For "
-                "three or more, use EmpiricalBayesClassifier."
-            )
-    if not hasattr(learner, "classes_"):
-        return labels
-    return 2.0 * class_positions(learner.classes_, labels) - 1.0
 
 
 def tasks_to_score(
@@ -460,18 +435,16 @@ def _check_row_values(learner: MetaLearner, tasks: TaskSet) -> None:
 def _check_targets(learner: MetaLearner, tasks: TaskSet) -> None:
     """Raise ValueError for targets that the loss of a learner does not allow."""
     encoding, loss = tasks.encoding, learner.loss_
-    if encoding is not None and encoding.classes and not isinstance(loss, MarginLoss | Bernoulli):
+    if encoding is not None and encoding.classes and not isinstance(loss, Bernoulli):
         raise ValueError(
             f"y: {encoding.target!r} has classes, not numbers; use EmpiricalBayesClassifier"
         )
-    if not isinstance(loss, MarginLoss | Response):
-        return
     try:
-        learner.loss_.check_targets(tasks.y)
+        loss.check_targets(tasks.y)
     except ValueError as error:
         for task in tasks:
             try:
-                learner.loss_.check_targets(task.y)
+                loss.check_targets(task.y)
             except ValueError:
                 raise ValueError(f"{error} (first in task {task.label!r})") from None
         raise
@@ -535,7 +508,7 @@ def _valid_task(
     learner: MetaLearner, X: RowsLike, y: ValuesLike, side_info: SideInfoLike
 ) -> TaskSet | None:
     """Return one task from valid arrays; None for other input, which must be read and checked."""
-    if hasattr(learner, "classes_") or learner.prior_.has_exposure:
+    if learner.prior_.has_exposure:
         return None
     if not _is_floats(X, 2) or not _is_floats(y, 1):
         return None

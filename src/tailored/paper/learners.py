@@ -502,7 +502,7 @@ class ConditionalLearner(SurrogateLearner):
         "auto" is "vector" if there is any, else "ridge". A callable gets the side information of a
         task, or the task itself if it has none, and returns φ (k,).
     loss : str or Loss, default="absolute"
-        Loss of the within-task problem; "logistic" and "hinge" take any two labels.
+        Loss of the within-task problem; "logistic" and "hinge" need targets -1 and +1.
     inner : {"exact", "online"}, default="exact"
         Within-task algorithm: the exact minimiser, or the paper's one-pass variant.
     rank : int or None, default=32
