@@ -50,7 +50,7 @@ from ..scale.tensors import TensorTasks, check_device
 from ..selection.training_summary import TrainingSummary
 from ..show.model import effects_frame, errors_of_means
 from ..show.summary import Summary, summarise
-from ..tasks.encoding import ROW_VALUES, Encoding
+from ..tasks.encoding import Encoding
 from ..tasks.episodes import SupportLike, SupportSampling
 from ..tasks.reading import positions_of
 from ..tasks.rows import Array, Index, Matrix, column_range, task_means
@@ -225,12 +225,17 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             See `TaskSet`; for `EmpiricalBayesLearner` only.  ``exposure`` is required if `fit` had
             exposures.
         """
-        values: dict[str, Any] = {}
-        if not (sample_weight is frequency_weight is exposure is None):
-            values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         if not hasattr(self, "prior_"):  # scikit-learn's check alone costs as much as adapting
             check_is_fitted(self, "prior_")
-        task = reading.read_one_task(self, X, y, side_info, **values)
+        task = reading.read_one_task(
+            self,
+            X,
+            y,
+            side_info,
+            sample_weight=sample_weight,
+            frequency_weight=frequency_weight,
+            exposure=exposure,
+        )
         if self.prior_.reads_side_info:
             reading.require_side_info(self, task, "pass side_info={}")
         return AdaptedTask.of(self.prior_, task, feature_names(self), self.encoding_)
@@ -689,9 +694,7 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
             raise ValueError(
                 f"X: R² needs at least two query rows, got {len(query.y)}; pass more rows"
             )
-        # R² does not depend on the scale, and squares of unscaled targets may overflow.
-        y, p = (self.prior_.scaling.targets(values) for values in (query.y, prediction))
-        return float(r2_score(y, p, sample_weight=weights))
+        return float(r2_score(query.y, prediction, sample_weight=weights))
 
     def calibrate_intervals(
         self,

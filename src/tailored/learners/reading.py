@@ -11,6 +11,7 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._utils.frames import (
+    Frame,
     RowsLike,
     SideInfoLike,
     ValuesLike,
@@ -534,8 +535,10 @@ def read_one_task(
 ) -> TaskSet:
     """Return the arguments of `adapt` as a set of one task, which may have no rows."""
     refuse_side_info(learner, side_info)
-    if not row_values and (task := _valid_task(learner, X, y, side_info)) is not None:
-        return task
+    if all(value is None for value in row_values.values()):
+        task = _valid_task(learner, X, y, side_info)
+        if task is not None:
+            return task
     if X is None and y is not None:
         raise ValueError("y: got targets without rows; pass X as well")
     # A table that was filtered may be empty.
@@ -560,7 +563,7 @@ def read_tensors(
 ) -> TensorTasks:
     """Return tensors of rows as tasks; unless ``reset``, they must have the columns of `fit`."""
     refuse_other_arguments("not supported for tensors; pass arrays", **row_values)
-    if getattr(learner, "device", None) is None:
+    if learner.device is None:
         raise ValueError(
             f"X: got a tensor, but {type(learner).__name__} computes on the CPU. Pass an array, or "
             "use EmpiricalBayesLearner(device='cuda')."
@@ -670,24 +673,16 @@ def read_table(
             f"task: the learner was not fitted to a frame; name the label column of {name}"
         )
     _require_names(exposure=exposure)
-    frame, n_features, encoding = read_frame(data, name), learner.n_features_in_, learner.encoding_
+    frame, encoding = read_frame(data, name), learner.encoding_
     side = learner.columns_in_["side_info"] or []
     if encoding is not None or side_info is not None or not set(side) <= set(frame.columns):
         side = []  # `read_long_table` finds the side information columns of an encoding
-    if encoding is not None:
-        columns = [column.name for column in encoding.features]
-    else:
-        columns = other_columns(frame.columns, (*as_columns(task), target, exposure, *side))
-        if len(columns) != n_features:
-            raise ValueError(
-                f"{name}: expected {n_features} feature columns as in fit, got {len(columns)}: "
-                f"{name_some(columns, 12)}"
-            )
+    columns = _feature_columns(learner, frame, name, (*as_columns(task), target, exposure, *side))
     target = target if name == "support" else None
     targets = [] if target is None else [target]
     require_columns(frame, name, [*as_columns(task), *targets, *columns, *side])
     if not len(frame):
-        return no_tasks(n_features), np.zeros(0, dtype=np.intp)
+        return no_tasks(learner.n_features_in_), np.zeros(0, dtype=np.intp)
     try:
         fields, order = read_long_table(
             frame,
@@ -705,6 +700,23 @@ def read_table(
     if name == "support" and hasattr(learner, "task_labels_"):
         _warn_fewer_rows(learner, tasks)
     return tasks, order
+
+
+def _feature_columns(
+    learner: MetaLearner, frame: Frame, name: str, others: tuple[str | None, ...]
+) -> list[str]:
+    """Return the columns of the features in a table: those of `fit` or, if these have no names, all
+    except the ``others``.
+    """
+    if learner.encoding_ is not None:
+        return [column.name for column in learner.encoding_.features]
+    columns = other_columns(frame.columns, others)
+    if len(columns) != learner.n_features_in_:
+        raise ValueError(
+            f"{name}: expected {learner.n_features_in_} feature columns as in fit, got "
+            f"{len(columns)}: {name_some(columns, 12)}"
+        )
+    return columns
 
 
 def _warn_fewer_rows(learner: MetaLearner, support: TaskSet) -> None:
