@@ -51,6 +51,19 @@ def test_probabilities_are_those_of_the_binary_learner(fitted, table):
     assert log_loss(y, P[:, 1]) < 0.9 * log_loss(y, np.full(len(y), y.mean()))
 
 
+def test_a_class_of_the_table_that_no_training_task_has():
+    """Parts of a table, such as folds, have the same columns of probabilities."""
+    X, y, groups = draw(20, 8, 3)
+    frame = pd.DataFrame({"x": X[:, 0], "y": np.array(["a", "b", "c"])[y], "g": groups})
+    frame.loc[(groups < 16) & (frame["y"] == "b"), "y"] = "a"
+    tasks = TaskSet.from_frame(frame, task="g", target="y")
+    classifier = EmpiricalBayesClassifier().fit(tasks[:16])
+    assert classifier.classes_.tolist() == ["a", "b", "c"]
+    P = classifier.predict_proba(tasks[16:])
+    assert P.shape == (32, 3)
+    assert P[:, 1].max() < 0.1
+
+
 def test_a_new_task_from_labelled_rows(fitted, tmp_path):
     X, y, _ = draw(1, 20, seed=5)
     labels = np.array(["no", "yes"])[y]

@@ -476,7 +476,8 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         if coverage is not None:
             check_fraction("coverage", coverage)
         rows = reading.read_query(self, query, support, task, target, side_info, exposure)
-        return rows.table(self._predict_query(rows.checked(self), coverage)._asdict())
+        rows = rows.checked(self)
+        return rows.table(self._predict_query(rows, coverage)._asdict())
 
     def _predict_query(self, query: reading.Query, coverage: float | None) -> Predicted:
         """Predict the query rows, in the order of the query."""
@@ -554,7 +555,8 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         n_draws = check_int("n_draws", n_draws, 1)
         rng = np.random.default_rng(seed_of(random_state))
         rows = reading.read_query(self, query, support, task, target, side_info, exposure)
-        joint = joint_rows(self, "sample", rows.checked(self), calibrated=False)
+        rows = rows.checked(self)
+        joint = joint_rows(self, "sample", rows, calibrated=False)
         draws = joint.draw(n_draws, rng)
         self.prior_.warn_far_rows(rows.tasks.X, feature_names(self))
         return draws if (np.diff(rows.order) > 0).all() else draws[:, np.argsort(rows.order)]
@@ -611,7 +613,8 @@ class MetaLearner(Stored, RegressorMixin, BaseEstimator):
         n_draws = check_int("n_draws", n_draws, 2)
         rng = np.random.default_rng(seed_of(random_state))
         rows = reading.read_query(self, query, support, task, target, side_info, exposure)
-        joint = joint_rows(self, "predict_totals", rows.checked(self), calibrated=True)
+        rows = rows.checked(self)
+        joint = joint_rows(self, "predict_totals", rows, calibrated=True)
         is_mean = statistic == "mean"
         table = table_of_totals(joint, rows, by, weights, is_mean, coverage, n_draws, rng)
         self.prior_.warn_far_rows(rows.tasks.X, feature_names(self))

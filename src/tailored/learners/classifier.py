@@ -66,6 +66,9 @@ def _classes_and_codes(X: RowsLike, y: ValuesLike) -> tuple[NDArray[Any], Index]
     of each target among them.
     """
     if isinstance(X, TaskSet):
+        if X.encoding is not None and X.encoding.classes:
+            # All classes of the table, so that parts of it have the same columns of probabilities.
+            return np.array(X.encoding.classes), X.y.astype(np.intp)
         labels = class_labels(X)
     elif isinstance(X, TaskScan):
         raise TypeError("X: a classifier does not take a scan; pass a TaskSet of a sample of tasks")
