@@ -201,8 +201,10 @@ def check_target(y: ValuesLike, n_rows: int) -> np.ndarray:
                 )
             y = column_or_1d(y, dtype=np.float64, warn=True)
     if y.shape[0] != n_rows:
-        found = f"X has {n_rows} rows, y has {y.shape[0]}"
-        raise ValueError(f"Found input variables with inconsistent numbers of samples: {found}.")
+        raise ValueError(
+            "Found input variables with inconsistent numbers of samples: X has "
+            f"{n_rows} rows, y has {y.shape[0]}."
+        )
     return y
 
 

@@ -55,16 +55,12 @@ class Table:
     @property
     def frame(self) -> Any:
         """All rows as a pandas DataFrame, or as a structured array if pandas is not installed."""
-        # Objects, because NumPy would convert numbers next to strings to strings.
-        has_strings = {
-            name: any(isinstance(v, str) for v in values) for name, values in self.columns.items()
-        }
-        return as_frame(
-            {
-                name: np.array(v, object if has_strings[name] else None)
-                for name, v in self.columns.items()
-            }
-        )
+        arrays = {}
+        for name, values in self.columns.items():
+            # Objects, because NumPy would convert numbers next to strings to strings.
+            has_strings = any(isinstance(value, str) for value in values)
+            arrays[name] = np.array(values, object if has_strings else None)
+        return as_frame(arrays)
 
     def _printed(self) -> tuple[dict[str, list[str]], str]:
         """Return the printed cells by column, and the text below the table."""

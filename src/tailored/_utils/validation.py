@@ -115,17 +115,20 @@ def check_psd(theta: Any, name: str = "theta", d: int | None = None) -> np.ndarr
         raise ValueError(f"{name} must be a ({want}, {want}) matrix; got shape {theta.shape}.")
     gap = float(np.abs(theta - theta.T).max())
     if gap > 1e-8 * float(np.abs(theta).max()):
-        found = f"{name} - {name}.T has an entry of size {gap:.3g}"
-        advice = f"Pass ({name} + {name}.T) / 2 if that is what you mean."
-        raise ValueError(f"{name} must be symmetric, but {found}. {advice}")
+        raise ValueError(
+            f"{name} must be symmetric, but {name} - {name}.T has an entry of size {gap:.3g}. Pass "
+            f"({name} + {name}.T) / 2 if that is what you mean."
+        )
     # Entries are halved first, because the sum of two entries near the largest float would
     # overflow.
     theta = 0.5 * theta + 0.5 * theta.T
     values = np.linalg.eigvalsh(theta)
     if values[0] < -1e-8 * max(values[-1], 0.0):
-        found = f"its smallest eigenvalue is {values[0]:.3g} (largest: {values[-1]:.3g})"
-        advice = f"Set negative eigenvalues to zero, or add {-values[0]:.3g} to the diagonal."
-        raise ValueError(f"{name} must be positive semidefinite, but {found}. {advice}")
+        raise ValueError(
+            f"{name} must be positive semidefinite, but its smallest eigenvalue is {values[0]:.3g} "
+            f"(largest: {values[-1]:.3g}). Set negative eigenvalues to zero, or add "
+            f"{-values[0]:.3g} to the diagonal."
+        )
     return theta
 
 
@@ -160,9 +163,9 @@ def numbers_of(name: str) -> Iterator[None]:
 def refuse_masked(name: str, values: object) -> None:
     """Raise ValueError if a masked array has masked values, because NumPy would ignore the mask."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
-        count = int(np.ma.count_masked(values))
         raise ValueError(
-            f"{name} is a masked array with {count} masked values. Drop or fill these values."
+            f"{name} is a masked array with {np.ma.count_masked(values)} masked values. Drop or "
+            "fill these values."
         )
 
 

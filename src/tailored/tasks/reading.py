@@ -318,7 +318,7 @@ def _side_by_label(frame: Frame, task: Sequence[str], grouping: Grouping) -> Sid
     elif index is None:
         raise TypeError(f"side_info has no index or column {name_some(task)} of labels. {BY_LABEL}")
     else:
-        keys = list(index.tolist())
+        keys = index.tolist()
         # With one row for each row of X, the index may number the rows.
         is_numbered = index.name is None and all(isinstance(key, int) for key in keys)
         if is_numbered and len(labels) < len(keys) == len(grouping.codes):
@@ -351,25 +351,19 @@ def _rows_by_label(keys: list[Any], labels: list[Any]) -> list[int]:
 
 def side_of_columns(columns: Mapping[Any, np.ndarray], grouping: Grouping) -> SideInfo:
     """Return side information given for every row of X; it must be constant within each task."""
-    values = {name: constant_values(v, grouping, repr(name)) for name, v in columns.items()}
-    return _side_table(values, native(grouping.labels))
-
-
-def constant_values(values: np.ndarray, grouping: Grouping, title: str) -> np.ndarray:
-    """Return the value of each task in a column (n,) of side information.
-
-    Raise ValueError if a task has several values.
-    """
-    first, others = first_values(values, grouping.codes)
-    if len(others):
-        task = grouping.codes[others[0]]
-        there, here = native(values[[first[task], others[0]]])
-        raise ValueError(
-            f"side information must be constant within a task, but column {title} of task "
-            f"{native(grouping.labels)[task]!r} has the values {there!r} and {here!r}. Give each "
-            "task one value, or leave the column out."
-        )
-    return np.asarray(values[first])
+    labels, of_tasks = native(grouping.labels), {}
+    for name, values in columns.items():
+        first, others = first_values(values, grouping.codes)
+        if len(others):
+            task = grouping.codes[others[0]]
+            there, here = native(values[[first[task], others[0]]])
+            raise ValueError(
+                f"side information must be constant within a task, but column {name!r} of task "
+                f"{labels[task]!r} has the values {there!r} and {here!r}. Give each task one "
+                "value, or leave the column out."
+            )
+        of_tasks[name] = values[first]
+    return _side_table(of_tasks, labels)
 
 
 def side_of_tasks(rows: list[Any], labels: list[Any]) -> SideInfo:
@@ -441,12 +435,12 @@ def read_long_table(
     task: TaskColumns,
     target: str | None,
     *,
+    row_columns: Mapping[str, str | None],
     features: Sequence[str] | None = None,
     side_info: SideInfoLike = None,
     side_columns: Sequence[str] | None = None,
     encoding: Encoding | None = None,
     missing: str = "error",
-    row_columns: Mapping[str, str | None] | None = None,
     time: str | None = None,
     formula: ParsedFormula | None = None,
 ) -> tuple[dict[str, Any], np.ndarray]:
@@ -458,7 +452,7 @@ def read_long_table(
     data = read_frame(frame, "frame")
     is_new = encoding is None
     check_choice("missing", missing, ("error", "drop", "impute"))
-    values = _row_columns(data, encoding, target, row_columns or {})
+    values = _row_columns(data, encoding, target, row_columns)
     names, side_names = _features_and_side(
         data, task, {"target": target, **values}, features, side_info, side_columns, encoding
     )
@@ -488,8 +482,6 @@ def read_long_table(
         side = side_of_columns(side_columns_of(side_data), grouping)._replace(types=types)
     else:
         side = read_side_info(side_info, grouping, task=as_columns(task))
-    if is_new:
-        encoding = encoding.with_side_info(side)
     encoding, y = encoding.encode_target(data, is_new)
     row_values = {role: numeric_column(data[name], role) for role, name in values.items()}
     encoding = replace(encoding, dropped=tuple(dropped), time=time or encoding.time, **values)
@@ -562,6 +554,8 @@ def collect(
         check_finite(X, "X", where)
         check_finite(y, "y", where)
     else:
+        if not encoding.side_info:
+            encoding = encoding.with_side_info(side)
         side = side._replace(values=encoding.encode_side_info(side.values, side.names))
         advice = "Drop those rows, for example with missing='drop'."
         impute = " Or impute them: fit with TaskSet.from_frame(..., missing='impute')."

@@ -18,7 +18,6 @@ from .._utils.frames import (
     check_target,
     is_frame,
     read_frame,
-    require_columns,
 )
 from .._utils.records import Stored, cached_property
 from .._utils.tables import Table
@@ -145,8 +144,6 @@ class TaskSet(Stored):
         if read_as is not None and encoding is not None:
             side_info, values = read_as.read_columns(X, side_info, **values)
         side = read_side_info(side_info, grouping, has_labels=groups is not None)
-        if read_as is not None and encoding is None:
-            read_as = read_as.with_side_info(side)
         self._store(**collect(rows, target, grouping, side, read_as, values)[0])
 
     @classmethod
@@ -259,8 +256,6 @@ class TaskSet(Stored):
         """
         check_choice("missing", missing, ("error", "drop"))
         parsed = parse(formula)
-        used = [parsed.target, *as_columns(parsed.task), *parsed.columns]
-        require_columns(read_frame(frame, "frame"), "formula", used)
         columns = {
             "sample_weight": sample_weight,
             "frequency_weight": frequency_weight,
@@ -425,12 +420,7 @@ class TaskSet(Stored):
         return len(self.labels)
 
     def __iter__(self) -> Iterator[Task]:
-        return map(self._task, range(len(self)))
-
-    def _task(self, t: int) -> Task:
-        start, stop = self.offsets[t : t + 2].tolist()
-        side = None if self.side_info is None else self.side_info[t]
-        return Task(self.X[start:stop], self.y[start:stop], side, native(self.labels[t : t + 1])[0])
+        return (self[t] for t in range(len(self)))
 
     def __repr__(self) -> str:
         sizes = self.sizes
@@ -450,7 +440,10 @@ class TaskSet(Stored):
 
     def __getitem__(self, key: Any) -> Task | Self:
         if is_integer(key):
-            return self._task(range(len(self))[key])
+            t = range(len(self))[key]
+            own = slice(*self.offsets[t : t + 2].tolist())
+            side = None if self.side_info is None else self.side_info[t]
+            return Task(self.X[own], self.y[own], side, native(self.labels[t : t + 1])[0])
         rows: slice | np.ndarray
         if isinstance(key, slice) and key.step in (None, 1):
             start, stop, _ = key.indices(len(self))
