@@ -173,7 +173,7 @@ def test_unknown_words_are_said(learner):
     side = {"kind": "Public", "size": "middle"}
     with pytest.warns(
         UnknownCategoryWarning,
-        match="column 'sex': 'unknown' did not .* mean of the training table",
+        match="column 'sex': 'unknown' did not .* an average category",
     ):
         model = learner.adapt(rows.assign(sex="unknown"), rows["score"], side_info=side)
     with pytest.warns(UnknownCategoryWarning, match="column 'sex': 'unknown'") as seen:
@@ -185,7 +185,7 @@ def test_unknown_words_are_said(learner):
     message = "column 'kind': 'Private' .* 'Catholic', 'Public'"
     with pytest.warns(UnknownCategoryWarning, match=message):
         learner.adapt(side_info={"kind": "Private", "size": "middle"})
-    message = "column 'size': 'vast' .* mean of the training tasks"
+    message = "column 'size': 'vast' .* an average category"
     with pytest.warns(UnknownCategoryWarning, match=message):
         learner.adapt(side_info={"kind": "Public", "size": "vast"})
 

@@ -105,7 +105,7 @@ def test_unknown_words_stand_at_the_mean_and_are_said(library):
     assert said[0] == (
         "column 'track': 'z', 'y' did not appear in training, where the column held 'a', 'b', 'c'; "
         "replaced by "
-        "the mean of the training table"
+        "an average category"
     )
     assert "column 'size': 'huge'" in said[1]
     assert seen[0].filename == __file__
@@ -257,7 +257,7 @@ def test_descriptions():
         np.array([[2.0, "Public"]], dtype=object), ["size", "kind"]
     )
     assert values.tolist() == [[2.0, "Public"]]
-    message = "column 'size': 'vast' .* mean of the training tasks"
+    message = "column 'size': 'vast' .* an average category"
     with pytest.warns(UnknownCategoryWarning, match=message):
         values = tasks.encoding.encode_side_info(np.array([["vast"]], dtype=object), ["size"])
     assert values[0, 0] == tasks.encoding.side_info[1].fill[0] == 1.0

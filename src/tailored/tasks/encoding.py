@@ -302,8 +302,7 @@ class OrderedEncoding(CategoryEncoding):
         encoded = dict(zip(self.categories, self.values[:, 0].tolist(), strict=True))
         if (text := _text(value)) in encoded:
             return encoded[text]
-        treatment = "replaced by the mean of the training tasks"
-        warn_unknown(self.name, [text], self.categories, treatment)
+        warn_unknown(self.name, [text], self.categories)
         return float(self.fill[0])
 
     def merged(self, other: ColumnEncoding) -> ColumnEncoding:
@@ -327,8 +326,8 @@ class Encoding(Record):
     `TaskSet.from_frame`.
 
     Columns are found by their names, in any order. A category that was not in the training table
-    causes an `UnknownCategoryWarning`. It is replaced by the means of the encoded columns, or for
-    the kind "levels" by an average category.
+    causes an `UnknownCategoryWarning`. It is replaced by an average category: by the means of the
+    encoded columns, except for the kind "levels".
     """
 
     task: TaskColumns | None  # column of task labels, or columns whose combinations are the labels
@@ -385,9 +384,7 @@ class Encoding(Record):
             if not k and not self.imputes:  # other missing values are found in the encoded values
                 check_finite(values[:, 0], f"{name}, column {column.name!r},")
             parts.append(column.impute(values) if self.imputes else values[:, :k])
-            is_coded = isinstance(column, CodeEncoding)
-            other = "an average category" if is_coded else "the mean of the training table"
-            warn_unknown(column.name, unknown, column.categories, f"replaced by {other}")
+            warn_unknown(column.name, unknown, column.categories)
         return self.design(np.hstack(parts))
 
     def design(self, X: np.ndarray) -> np.ndarray:
@@ -577,7 +574,12 @@ def class_positions(classes: ArrayLike, labels: ArrayLike, title: str = "y") -> 
     return np.array([position[label] for label in labels])
 
 
-def warn_unknown(name: Any, unknown: Iterable[Any], known: Iterable[Any], treatment: str) -> None:
+def warn_unknown(
+    name: Any,
+    unknown: Iterable[Any],
+    known: Iterable[Any],
+    treatment: str = "replaced by an average category",
+) -> None:
     """Warn about categories that the training table did not have."""
     if unknown := list(unknown):
         warn(
@@ -732,9 +734,9 @@ def _day_of(value: Any) -> float:
 def _coded(column: Column) -> tuple[np.ndarray, list[str]]:
     """Return the category code of each row, −1 if it is missing, and the categories."""
     if column.dtype in (nw.Categorical, nw.Enum):
-        categories = column.cat.get_categories().to_list()
+        is_text = column.cat.get_categories().dtype == nw.String
         # Other categories are written by `_text`, because libraries write 1.0 as "1" or as "1.0".
-        column = column.cast(nw.String) if all(isinstance(c, str) for c in categories) else column
+        column = column.cast(nw.String) if is_text else column
     if column.dtype == nw.String:
         return factorize(column)
     codes: dict[str, int] = {}

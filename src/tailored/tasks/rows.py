@@ -33,10 +33,9 @@ class Rows(NamedTuple):
     def of(cls, tasks: TaskSet, fit_intercept: bool = False) -> Self:
         """Return the rows of a task set; with ``fit_intercept``, a constant column is appended."""
         X = tasks.X
-        if fit_intercept and tasks.is_sparse:
-            X = sparse.hstack([X, np.ones((X.shape[0], 1))], format="csr")
-        elif fit_intercept:
-            X = dense_rows(X, True)
+        if fit_intercept:
+            ones = np.ones((X.shape[0], 1))
+            X = sparse.hstack([X, ones], format="csr") if tasks.is_sparse else np.hstack([X, ones])
         return cls(X, tasks.y, tasks.offsets)
 
     @property

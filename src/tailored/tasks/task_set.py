@@ -18,6 +18,7 @@ from .._utils.frames import (
     check_target,
     is_frame,
     read_frame,
+    require_columns,
 )
 from .._utils.records import Stored, cached_property
 from .._utils.tables import Table
@@ -256,6 +257,8 @@ class TaskSet(Stored):
         """
         check_choice("missing", missing, ("error", "drop"))
         parsed = parse(formula)
+        used = [parsed.target, *as_columns(parsed.task), *parsed.columns]
+        require_columns(read_frame(frame, "frame"), "formula", used)
         columns = {
             "sample_weight": sample_weight,
             "frequency_weight": frequency_weight,
