@@ -225,25 +225,14 @@ class Scaling(Record):
 
         Sparse columns stay sparse until `dense` subtracts the shift.
         """
-        n, d = max(len(tasks.y), 1), tasks.n_features
-        centre = centre and fit_intercept and len(tasks.y) > 0
-        shift = np.asarray(tasks.X.sum(axis=0), dtype=float).ravel() / n if centre else np.zeros(d)
-        target_shift = float(tasks.y.mean()) if centre else 0.0
-        y = tasks.y - target_shift
-        with np.errstate(over="ignore"):  # `_check_limit` raises an error that names the column
-            squared_target = float(y @ y)
-            if tasks.is_sparse and len(tasks.y):
-                means, variances = mean_variance_axis(tasks.X, axis=0)
-                squares = n * (variances + (means - shift) ** 2)
-            else:
-                squares = ((dense(tasks.X) - shift) ** 2).sum(axis=0)
-        columns = _usable(np.sqrt(squares / n), shift)
-        target = _usable(np.array([np.sqrt(squared_target / n)]), np.array([target_shift]))
-        _check_limit("X", columns, np.full(d, 1 / LEAST_SCALE), tasks.feature_names)
+        centre = centre and fit_intercept
+        shift, columns = _shift_and_scale(tasks.X, centre)
+        (target_shift,), target = _shift_and_scale(tasks.y[:, None], centre)
+        _check_limit("X", columns, np.full(len(columns), 1 / LEAST_SCALE), tasks.feature_names)
         _check_limit("y", target, np.array([1 / LEAST_SCALE]))
         if fit_intercept:
             columns, shift = np.append(columns, 1.0), np.append(shift, 0.0)
-        return cls(columns, float(target[0]), shift, target_shift, bool(fit_intercept))
+        return cls(columns, float(target[0]), shift, float(target_shift), bool(fit_intercept))
 
     @classmethod
     def of_entries(cls, tasks: TaskSet, fit_intercept: bool) -> Self:
@@ -406,12 +395,21 @@ class Scaling(Record):
         return A
 
 
-def _usable(scale: Array, shift: Array) -> Array:
-    """Replace scales of constant columns, which are only rounding errors, by the absolute constant,
-    and tiny scales by one.
+def _shift_and_scale(values: Any, centre: bool) -> tuple[Array, Array]:
+    """Return the mean of each column, or zero without `centre`, and its root mean square difference
+    from it.
     """
+    n, d = values.shape
+    shift = np.asarray(values.sum(axis=0)).ravel() / max(n, 1) if centre else np.zeros(d)
+    with np.errstate(over="ignore"):  # `_check_limit` raises an error that names the column
+        if sparse.issparse(values) and n:
+            means, variances = mean_variance_axis(values, axis=0)
+            scale = np.sqrt(variances + (means - shift) ** 2)
+        else:
+            scale = np.sqrt(((dense(values) - shift) ** 2).sum(axis=0) / max(n, 1))
+    # The scale of a constant column is only rounding errors, so it is the absolute constant.
     scale = np.where(scale > 1e-13 * np.abs(shift), scale, np.abs(shift))
-    return np.where(scale > LEAST_SCALE, scale, 1.0)
+    return shift, np.where(scale > LEAST_SCALE, scale, 1.0)
 
 
 def column_range(X: Any) -> Array:
