@@ -35,7 +35,6 @@ def _first(support):
         (0.5, (0.5, 0.5), 0.5),
         ((2, 5), (2, 5), 3),
         ([0.2, 0.6], (0.2, 0.6), 0.4),
-        ((1, 0.9), (1, 0.9), 0.5),
     ],
 )
 def test_numbers_of_support_rows(support, expected, typical):
@@ -53,6 +52,7 @@ def test_numbers_of_support_rows(support, expected, typical):
         1.5,
         0.0,
         (4, 1),
+        (1, 0.9),
         (1, 2, 3),
         "half",
         [[1, 2]],

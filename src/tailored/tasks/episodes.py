@@ -51,12 +51,13 @@ class SupportSampling:
         pair = ends * 2 if len(ends) == 1 else ends
         try:
             low, high = (check_share("n_support", end) for end in pair)
-            if type(low) is type(high) and low > high:
+            if is_integer(low) != is_integer(high) or low > high:
                 raise ValueError
         except (TypeError, ValueError):
             raise ValueError(
                 "n_support: expected a number of rows, a fraction between 0 and 1, a pair (low, "
-                f"high), 'first', or ('first', ...) with one of these; got {n_support!r}"
+                "high) of numbers or of fractions, 'first', or ('first', ...) with one of these; "
+                f"got {n_support!r}"
             ) from None
         return cls((low, high), in_order)
 
@@ -66,15 +67,9 @@ class SupportSampling:
 
     @property
     def typical(self) -> Share:
-        """The middle of the range; one half by default, or if one end is a number and the other one
-        a fraction of rows.
-        """
-        if self.support is None:
-            return 0.5
-        low, high = self.support
-        if is_integer(low) and is_integer(high):
-            return (int(low) + int(high)) // 2
-        return 0.5 if is_integer(low) or is_integer(high) else 0.5 * (low + high)
+        """The middle of the range; one half by default."""
+        low, high = self.support or (0.0, 1.0)
+        return (low + high) // 2 if is_integer(low) else 0.5 * (low + high)
 
     def rows(self, sizes: NDArray[np.int64]) -> tuple[float, float]:
         """Return the smallest and the largest number of support rows in a task of median size; the
@@ -84,7 +79,7 @@ class SupportSampling:
         if self.support is None:
             return 0.0, size * (1.0 - 1.0 / ROTATIONS)
         low, high = (float(end) if is_integer(end) else size * end for end in self.support)
-        return low, max(low, high)
+        return low, high
 
     def episodes(self, tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
         """Return episodes of every task with rows; random support rows are drawn ``n_repeats``
@@ -122,7 +117,7 @@ def split_first(n_support: Any) -> tuple[bool, list[Any]]:
         return False, []
     is_single = isinstance(n_support, str) or not np.iterable(n_support)
     numbers = [n_support] if is_single else list(n_support)
-    in_order = bool(numbers) and isinstance(numbers[0], str) and numbers[0] == "first"
+    in_order = numbers[:1] == ["first"]
     return in_order, numbers[in_order:]
 
 

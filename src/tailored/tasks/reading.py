@@ -134,8 +134,7 @@ def group_labels(labels: np.ndarray, name: str = "groups") -> Grouping:
                 f"{name} must hold hashable labels, such as strings: {error}."
             ) from None
         distinct = label_array(list(known))
-    is_never_missing = distinct.dtype.kind in "biuU"
-    missing = [] if is_never_missing else list(map(is_missing, native(distinct)))
+    missing = [is_missing(label) for label in native(distinct)]
     if any(missing):
         row = int(np.argmax(codes == missing.index(True)))
         raise ValueError(

@@ -203,11 +203,6 @@ class TaskSet(Stored):
             5,000 tasks, and not with ``frequency_weight``.
         """
         task = task if isinstance(task, str) else as_columns(task)
-        columns = {
-            "sample_weight": sample_weight,
-            "frequency_weight": frequency_weight,
-            "exposure": exposure,
-        }
         fields, _ = read_long_table(
             frame,
             task,
@@ -217,7 +212,11 @@ class TaskSet(Stored):
             side_columns=side_columns,
             encoding=encoding,
             missing=missing,
-            row_columns=columns,
+            row_columns={
+                "sample_weight": sample_weight,
+                "frequency_weight": frequency_weight,
+                "exposure": exposure,
+            },
             time=time,
         )
         return cls.from_arrays(**fields)
@@ -259,11 +258,6 @@ class TaskSet(Stored):
         parsed = parse(formula)
         used = [parsed.target, *as_columns(parsed.task), *parsed.columns]
         require_columns(read_frame(frame, "frame"), "formula", used)
-        columns = {
-            "sample_weight": sample_weight,
-            "frequency_weight": frequency_weight,
-            "exposure": exposure,
-        }
         fields, _ = read_long_table(
             frame,
             parsed.task,
@@ -272,7 +266,11 @@ class TaskSet(Stored):
             side_info=side_info,
             side_columns=side_columns,
             missing=missing,
-            row_columns=columns,
+            row_columns={
+                "sample_weight": sample_weight,
+                "frequency_weight": frequency_weight,
+                "exposure": exposure,
+            },
             time=time,
             formula=parsed,
         )
