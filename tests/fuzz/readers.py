@@ -228,7 +228,7 @@ def _scanning(table: Table, given: dict[str, Any]) -> TaskSet:
     if not pieces:
         assert not table.n_rows
         return TaskSet.from_frame(table.frame, **given)
-    return pieces[0].tasks
+    return pieces[0][0]
 
 
 def _check_refusal(table: Table, error: Exception) -> None:
