@@ -50,11 +50,11 @@ class TraceBall(Trajectory):
 class TraceConstrainedLearner(SearchedLearner):
     """``min over θ ⪰ 0, Tr θ <= 1 of E min_w 1/n Σ ℓ(<x_i, w>, y_i) + λ/2 wᵀθ†w`` by projected SGD.
 
-    The unconditional method of the earlier literature (Remark no_lambda, Eq.
-    previous_unconditional_oracle): its meta-objective is the regularised empirical risk alone, so
-    that nothing but the trace constraint keeps θ small and the scale is left to a second
-    hyper-parameter.  Returns the average of the iterates from ``θ = I/d``; within a task this is
-    our problem at the representation θ/λ, which is what ``representation`` gives.
+    The unconditional method of the earlier literature (Remark 1, Eq. 15): its meta-objective is the
+    regularised empirical risk alone, so that nothing but the trace constraint keeps θ small and the
+    scale is left to a second hyper-parameter.  Returns the average of the iterates from ``θ =
+    I/d``; within a task this is our problem at the representation θ/λ, which is what
+    ``representation`` gives.
 
     Parameters
     ----------

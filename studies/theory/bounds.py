@@ -21,15 +21,14 @@ from tailored.paper.theory import (
 def variational_trace_norm(A: ArrayLike, B: ArrayLike) -> tuple[Array, float]:
     """Solve ``min over θ ⪰ 0, Ran(A) ⊆ Ran(θ) of Tr(θ†A) + Tr(θB) = 2 ‖B^½ A^½‖_*``.
 
-    The minimum is attained at ``θ = B^{†/2} (B^½ A B^½)^½ B^{†/2}`` (Prop.
-    generalization-variational-trace-norm).
+    The minimum is attained at ``θ = B^{†/2} (B^½ A B^½)^½ B^{†/2}`` (Prop. 10).
 
     A and B are positive semidefinite with ``Ran(A) ⊆ Ran(B)``; otherwise the infimum is not
     attained.  Return the only minimiser whose range lies in that of B, (d, d), and the minimum.
     """
     B = check_psd(B, "B")
     A = check_psd(A, "A", len(B))
-    check_range(A, B, ("A", "B"), "Prop. generalization-variational-trace-norm")
+    check_range(A, B, ("A", "B"), "Prop. 10")
     return weighted_root(A, B), 2.0 * trace_norm(A, B)
 
 
@@ -37,7 +36,7 @@ def previous_oracle(W: ArrayLike) -> Array:
     """Return ``W^½ / Tr(W^½)``, the minimiser of ``Tr(θ†W)`` over ``θ ⪰ 0, Ran(W) ⊆ Ran(θ), Tr(θ)
     <= 1``.
 
-    It is the oracle of the earlier, trace-constrained methods (Eq. previous_unconditional_oracle).
+    It is the oracle of the earlier, trace-constrained methods (Eq. 15).
     It minimises only the first term of the bound, and its scale must be set by a regularisation
     parameter.
     """
@@ -48,8 +47,7 @@ def previous_oracle(W: ArrayLike) -> Array:
 
 
 def within_task_generalization(quantities: Quantities, theta: ArrayLike | None = None) -> Bound:
-    """Return the bound ``E [R_μ(w) - R_Z(w)] <= 2L²/n · Tr(θC_ρ)`` for ``w = A(θ, Z)`` (Prop.
-    generalization_error_RERM).
+    """Return the bound ``E [R_μ(w) - R_Z(w)] <= 2L²/n · Tr(θC_ρ)`` for ``w = A(θ, Z)`` (Prop. 6).
 
     By default, θ is the unconditional oracle.
     """
@@ -59,9 +57,7 @@ def within_task_generalization(quantities: Quantities, theta: ArrayLike | None =
 
 
 def unconditional_optimum(quantities: Quantities) -> Bound:
-    """Return ``2L/√n · ‖W_ρ^½ C_ρ^½‖_*``, the smallest bound for one θ (Eq.
-    optimal_unconditional_bound).
-    """
+    """Return ``2L/√n · ‖W_ρ^½ C_ρ^½‖_*``, the smallest bound for one θ (Eq. 12)."""
     return conditional_optimum(quantities.unconditional())
 
 
@@ -100,9 +96,9 @@ def previous_optimum(quantities: Quantities) -> Bound:
 def convergence_rate(
     quantities: Quantities, *, distance: float | None = None, step: float | None = None
 ) -> Bound:
-    """Return a bound on the excess surrogate risk of Alg. meta_alg over (H, C).
+    """Return a bound on the excess surrogate risk of Alg. 1 over (H, C).
 
-    It is ``γ/2 · G² + ‖(H - H₀, C - C₀)‖_F² / (2γT)`` (Prop. convergence_surrogate), where ``G`` is
+    It is ``γ/2 · G² + ‖(H - H₀, C - C₀)‖_F² / (2γT)`` (Prop. 12), where ``G`` is
     `Quantities.gradient_norm` (the λ in the paper's statement is 1).  The default ``distance`` is
     that of the oracle.  The default step minimises the sum, which is then ``G · distance / √T``.
     """

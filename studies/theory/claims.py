@@ -37,7 +37,7 @@ Array = NDArray[np.float64]
 Row = dict[str, Any]
 Item = TypeVar("Item")
 
-#: The step of Thm. bound_estimated_feature divides by the largest gradient there could be, and
+#: The step of Thm. 5 divides by the largest gradient there could be, and
 #: those met on these environments are much smaller.  The study of rates tries these multiples of it
 #: for every method.
 STEP_FACTORS = (10.0, 20.0)
@@ -136,7 +136,7 @@ def rates(*, quick: bool = False, seed: int = 0, progress: bool = False) -> Stud
 
     Columns: ``method``, ``T``, ``excess``, ``standard_error`` (over training sets), ``slope`` (of
     log excess in log T, fitted over all T), ``bound`` (the part of the method's bound that T
-    decides; for ours, Prop. convergence_surrogate).
+    decides; for ours, Prop. 12).
     """
     d, n = (4, 10) if quick else (6, 20)
     sizes = (10, 30, 100) if quick else (10, 30, 100, 300, 1000, 3000)

@@ -229,7 +229,7 @@ class Environment:
         return Quantities(self.W, self.C, n, L, self.probabilities, T, self.R, K, initial)
 
     def oracle(self, n: float, L: float = 1.0) -> Array:
-        """τ_ρ at each cluster, (m, d, d) (Prop. oracle_function)."""
+        """τ_ρ at each cluster, (m, d, d) (Prop. 2)."""
         return np.array(
             [oracle_representation(W, C, n, L) for W, C in zip(self.W, self.C, strict=True)]
         )

@@ -31,8 +31,7 @@ class SurrogateMinimum:
 
 
 class MeanSurrogate:
-    """``θ -> 1/T Σ_t [min_w R_{Z_t,θ}(w) + 2L²/n² Tr(θ X_tᵀX_t)]`` over given tasks (Eq.
-    surrogate_linear).
+    """``θ -> 1/T Σ_t [min_w R_{Z_t,θ}(w) + 2L²/n² Tr(θ X_tᵀX_t)]`` over given tasks (Eq. 22).
 
     Parameters
     ----------

@@ -178,7 +178,7 @@ def test_the_surrogate_at_a_given_representation(parts, loss):
     np.testing.assert_allclose(
         gradient, reference.surrogate_gradient(task.X, alpha, literal_loss.lipschitz), atol=1e-7
     )
-    # the gradient in H of the docstring is that of Prop. properties_surrogate
+    # the gradient in H of the docstring is that of Prop. 4
     lifted = reference.lift(3, phi)
     expected = lifted @ gradient @ lifted.T
     np.testing.assert_allclose(np.kron(gradient, np.outer(phi, phi)), expected, atol=1e-14)

@@ -59,7 +59,7 @@ def test_ragged_sparse_and_empty_tasks():
     assert (dense.n, dense.T) == (4.0, 3)
     np.testing.assert_allclose(dense.W, thin.W)
     np.testing.assert_allclose(dense.C, thin.C)
-    # Eq. cov_matrices: each task counts once, whatever its number of rows, and contexts do not
+    # Eq. 14: each task counts once, whatever its number of rows, and contexts do not
     # change the mean.
     C = np.mean([X.T @ X / len(X) for X, _ in parts if len(X)], axis=0)
     np.testing.assert_allclose(dense.C[0], C)

@@ -164,7 +164,7 @@ def fixed_function(quantities: Quantities, tau: ArrayLike | None = None) -> Boun
         )
     tau, approximation = np.broadcast_to(tau, W.shape), []
     for theta, one_W in zip(tau, W, strict=True):
-        check_range(one_W, theta, ("W", "tau"), "Thm. bound_fixed_feature")
+        check_range(one_W, theta, ("W", "tau"), "Thm. 1")
         approximation.append(0.5 * np.trace(power(theta, -1.0) @ one_W))
     generalization = 0.5 * quantities.factor**2 * np.trace(tau @ C, axis1=1, axis2=2)
     terms = {
@@ -185,7 +185,7 @@ def oracle_representation(W: ArrayLike, C: ArrayLike, n: float, L: float) -> Arr
     C = check_psd(C, "C")
     W = check_psd(W, "W", len(C))
     n, L = check_positive("n", n), check_positive("L", L)
-    check_range(W, C, ("W", "C"), "Cor. conditional-covariance-ranges")
+    check_range(W, C, ("W", "C"), "Cor. 8")
     return np.sqrt(n) / (2.0 * L) * weighted_root(W, C)
 
 
@@ -193,7 +193,7 @@ def conditional_optimum(quantities: Quantities) -> Bound:
     """Return ``2L/√n · E_s ‖W(s)^½ C(s)^½‖_*``, the smallest `fixed_function` (Prop. 2)."""
     norms = []
     for W, C in zip(quantities.W, quantities.C, strict=True):
-        check_range(W, C, ("W", "C"), "Cor. conditional-covariance-ranges")
+        check_range(W, C, ("W", "C"), "Cor. 8")
         norms.append(trace_norm(W, C))
     return Bound(float(quantities.factor * quantities.mean(norms)))
 
@@ -293,8 +293,7 @@ def estimate_quantities(
     grams, W, C = np.array([X.T @ X / len(X) for X, _ in rows]), [], []
     for j in range(len(counts)):
         C.append(grams[groups == j].mean(axis=0))
-        # Lemma ortoghonal_w_task: components outside the range of the inputs do not change
-        # predictions.
+        # Lemma 7: components outside the range of the inputs do not change predictions.
         projected = w[groups == j] @ power(C[-1], 0.0)
         W.append(projected.T @ projected / counts[j])
     L = get_loss(loss).lipschitz
