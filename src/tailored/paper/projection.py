@@ -67,7 +67,7 @@ class FactoredH:
         return np.asarray(self.E.T.reshape(len(self.P), len(self.E) // len(phi), len(phi)) @ phi)
 
     def at(self, phi: Array) -> Array:
-        """Return ``(I ⊗ φᵀ) E P Eᵀ (I ⊗ φ)`` (d, d); H ≠ 0."""
+        """Return ``(I ⊗ φᵀ) H (I ⊗ φ)`` (d, d), for H ≠ 0."""
         V = self.coordinates(phi)
         return V.T @ dsymm(1.0, self.P, V, lower=1)
 
