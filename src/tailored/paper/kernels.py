@@ -218,6 +218,15 @@ def _semidefinite_root(S: Floats) -> None:
 
 
 @njit(**_LEAF)
+def _solve_transposed(L: Floats, x: Floats) -> None:
+    """Replace x by b with L'b = x for a root of `_semidefinite_root`; b is 0 at zero columns."""
+    for j in range(len(x) - 1, -1, -1):
+        for k in range(j + 1, len(x)):
+            x[j] -= L[k, j] * x[k]
+        x[j] = x[j] / L[j, j] if L[j, j] > 0.0 else 0.0
+
+
+@njit(**_LEAF)
 def _mismatch(task: Task, w: Floats, a: Floats, x: Floats) -> tuple[float, float]:
     """Set x = w + Z'a/n; return half the squared norms of w and x."""
     square = distance = 0.0
@@ -556,10 +565,8 @@ def exact(
             outcome = _active_set(task, tol, max_iter, w, out.alpha[first:stop])
         out.value[t], out.gap[t], out.n_iter[t], out.converged[t] = outcome
         if by_gram:  # coef = theta X'b with Z'b = w; b overwrites w
+            _solve_transposed(Z, w)
             for j in range(n - 1, -1, -1):
-                for k in range(j + 1, n):
-                    w[j] -= Z[k, j] * w[k]
-                w[j] = w[j] / Z[j, j] if Z[j, j] > 0.0 else 0.0
                 _add_row(images, j, w[j], out.coef[t])
         else:
             for i in range(d):
