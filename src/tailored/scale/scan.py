@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -251,11 +250,12 @@ class TaskScan:
             for names in (self.roles.features, self.roles.side)
         )
         roles = self.roles._replace(features=features, side=side)
-        for batch in islice(self._read(roles.names), 1, None):
-            other = roles.read(batch).encoding
-            assert other is not None
-            encoding = encoding.merged(other)
-        return encoding
+        whole: Encoding | None = None
+        for batch in self._read(roles.names):
+            part = roles.read(batch).encoding
+            assert part is not None
+            whole = part if whole is None else whole.merged(part)
+        return encoding if whole is None else encoding.with_columns(whole)
 
     def _read(self, names: list[str]) -> Iterator[Batch]:
         table: Table = self.table

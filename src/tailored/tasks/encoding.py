@@ -512,14 +512,23 @@ class Encoding(Record):
         return np.column_stack(table)
 
     def merged(self, other: Encoding) -> Encoding:
-        """Return the joint encoding of two parts of a table; ``other`` may have only some of the
-        columns.
-        """
-        parts = []
-        for mine, theirs in ((self.features, other.features), (self.side_info, other.side_info)):
-            others = {c.name: c for c in theirs}
-            parts.append(tuple(c.merged(others[c.name]) if c.name in others else c for c in mine))
-        return replace(self, features=parts[0], side_info=parts[1])
+        """Return the joint encoding of the same columns in two parts of a table."""
+        features = zip(self.features, other.features, strict=True)
+        side_info = zip(self.side_info, other.side_info, strict=True)
+        return replace(
+            self,
+            features=tuple(mine.merged(theirs) for mine, theirs in features),
+            side_info=tuple(mine.merged(theirs) for mine, theirs in side_info),
+        )
+
+    def with_columns(self, other: Encoding) -> Encoding:
+        """Return this encoding with the columns of another one that has some of its columns."""
+        columns = {column.name: column for column in (*other.features, *other.side_info)}
+        return replace(
+            self,
+            features=tuple(columns.get(column.name, column) for column in self.features),
+            side_info=tuple(columns.get(column.name, column) for column in self.side_info),
+        )
 
     @property
     def encoded(self) -> list[str]:
