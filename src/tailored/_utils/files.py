@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import TypeAlias
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
 
-def write_atomically(path: PathLike, content: bytes | Callable[[IO[bytes]], Any]) -> None:
+def write_atomically(path: PathLike, content: bytes) -> None:
     """Write a file under a temporary name in the same folder, flush it to the disk, and rename it.
 
     If the process is killed before the file is renamed, an existing file is unchanged.  Several
     processes may write the same file.  Symbolic links are followed, and the permissions of an
-    existing file are kept.  ``content`` may be a function that writes to an open file.
+    existing file are kept.
     """
     target = check_target(path)
     # A random name, because the target's name with a suffix could be too long.
@@ -26,10 +25,7 @@ def write_atomically(path: PathLike, content: bytes | Callable[[IO[bytes]], Any]
         with open(temporary, "xb") as file:
             if target.exists():
                 shutil.copymode(target, temporary)
-            if isinstance(content, bytes):
-                file.write(content)
-            else:
-                content(file)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
